@@ -279,6 +279,32 @@ struct tcp_flow_end_record {
 	__u32 retransmits_refused;  /* attempts that failed before the kernel counted them: no route, no memory */
 };
 
+/*
+ * A listener and its accept queue, in a table by the socket's cookie. Refused is what the kernel counts as ListenOverflows:
+ * SYNs, and segments that would have completed a handshake.
+ */
+struct tcp_listener {
+	__u64 syns_refused;
+	__u64 acks_refused;
+	__u64 first_refused_ns;     /* CLOCK_MONOTONIC; 0: nothing was refused */
+	__u64 last_refused_ns;
+	__u64 socket_cookie;
+	__u64 cgroup_id;
+	__u64 netns_cookie;
+	__u8 local_address[16];
+	__u32 listener;             /* number, from 1 */
+	__u32 netns_inode;
+	__u32 pid;                  /* 0: no process has been seen to own it */
+	__u32 backlog;              /* sk_max_ack_backlog; one connection more than this waits at most */
+	__u32 queue_last;           /* sk_ack_backlog when the last segment of a handshake came */
+	__u32 queue_longest;
+	__u16 local_port;
+	__u8 is_ipv6;
+	__u8 has_ended;
+	char command[16];
+	__u32 pad;
+};
+
 /* ---- the generator ------------------------------------------------------------------------ */
 
 /*

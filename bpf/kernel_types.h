@@ -16,7 +16,7 @@ typedef struct { int owned; } socket_lock_t;
 typedef struct { __u32 val; } kuid_t;
 
 struct ns_common { unsigned int inum; };
-struct netns_ipv4 { __u8 sysctl_tcp_recovery; };
+struct netns_ipv4 { __u8 sysctl_tcp_recovery; __u8 sysctl_tcp_syncookies; };
 struct net { struct ns_common ns; __u64 net_cookie; struct netns_ipv4 ipv4; };
 typedef struct { struct net *net; } possible_net_t;
 struct kernfs_node { __u64 id; };
@@ -39,6 +39,7 @@ struct sock_common {
 	struct in6_addr___kernel skc_v6_daddr;
 	struct in6_addr___kernel skc_v6_rcv_saddr;
 	struct { __s64 counter; } skc_cookie;
+	__u32 skc_rcv_wnd;
 };
 
 struct sock {
@@ -47,6 +48,8 @@ struct sock {
 	int sk_rcvbuf;
 	int sk_sndbuf;
 	int sk_wmem_queued;
+	__u32 sk_ack_backlog;
+	__u32 sk_max_ack_backlog;
 	socket_lock_t sk_lock;
 	unsigned long sk_pacing_rate;
 	kuid_t sk_uid;
@@ -57,8 +60,11 @@ struct sock {
 struct tcp_congestion_ops { char name[16]; };
 struct inet_sock { struct sock sk; __be16 inet_sport; };
 
+struct request_sock_queue { __u8 rskq_defer_accept; atomic_t qlen; };
+
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
+	struct request_sock_queue icsk_accept_queue;
 	__u32 icsk_rto;
 	const struct tcp_congestion_ops *icsk_ca_ops;
 	void *icsk_ulp_data;
@@ -118,9 +124,9 @@ struct mptcp_sock { struct inet_connection_sock sk; __u32 token; };
 struct mptcp_subflow_context { __u32 mp_capable : 1; __u32 mp_join : 1; struct sock *conn; };
 
 /* A handshake of a passive open, which has no socket of its own. */
-struct request_sock { struct sock_common __req_common; };
+struct request_sock { struct sock_common __req_common; __u8 num_timeout : 7; };
 struct inet_request_sock { struct request_sock req; };
-struct tcp_request_sock { struct inet_request_sock req; __u32 rcv_isn; __u32 snt_isn; };
+struct tcp_request_sock { struct inet_request_sock req; __u32 rcv_isn; __u32 snt_isn; __u32 rcv_nxt; };
 
 struct tcp_skb_cb {
 	__u32 seq;

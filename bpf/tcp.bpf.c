@@ -334,6 +334,10 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 	/* Also while nothing is observed: later packets must not be reported as the former flow. */
 	if (new_state == TCP_SYN_SENT)
 		end_former_flow(sk);
+	if (new_state == TCP_LISTEN && !is_second)
+		note_listener_owner(bpf_get_current_task_btf(), (void *)sk, 1);
+	if (old_state == TCP_LISTEN)
+		note_listener_end(sk);
 	if (!enabled)
 		return 0;
 	if (old_state == TCP_SYN_RECV && new_state == TCP_ESTABLISHED)
@@ -446,9 +450,12 @@ int find_flows(struct bpf_iter__task_file *ctx)
 		return 0;
 	}
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp || sk->__sk_common.skc_state == TCP_LISTEN ||
-	    sk->__sk_common.skc_state == TCP_CLOSE)
+	if (!tp || sk->__sk_common.skc_state == TCP_CLOSE)
 		return 0;
+	if (sk->__sk_common.skc_state == TCP_LISTEN) {
+		note_listener_owner(task, sk, 0);
+		return 0;
+	}
 	flow = bpf_sk_storage_get(&flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!flow || flow->flow == FLOW_IGNORED)
 		return 0;

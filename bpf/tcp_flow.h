@@ -74,7 +74,10 @@ struct flow_state {
 		__u32 syn_seq; /* of a handshake: distinguishes a repeated SYN from that of another connection */
 		__u32 has_retransmitted; /* of a connection: its ACKs may report duplicates */
 	};
-	__u32 last_cwnd_segments;
+	union {
+		__u32 last_cwnd_segments;
+		__u32 gets_cookie; /* of a handshake: the answer to its SYN is a SYN cookie */
+	};
 	__u32 last_ssthresh_segments;
 	__u64 events_seen;
 	__u64 events_dropped;
@@ -110,6 +113,14 @@ struct owner {
 	__u32 pid;
 	char command[16];
 };
+
+/* Who called listen(2), or held the listener when the log began. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct owner);
+} listener_owners SEC(".maps");
 
 /*
  * Who owns the socket of an MPTCP connection. Threads of the kernel open its further subflows and send on them, but they

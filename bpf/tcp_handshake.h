@@ -4,6 +4,7 @@
 #define PARSHALL_TCP_HANDSHAKE_H
 
 #include "tcp_flow.h"
+#include "tcp_listener.h"
 #include "tcp_state.h"
 
 /*
@@ -37,7 +38,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	struct iphdr *ip = at.next;
 	struct tcphdr *tcp;
 	__u8 *source, *destination;
-	__u32 flags, syn_seq, begins;
+	__u32 flags, syn_seq, begins, gets_cookie = 0;
 	struct ring_slot slot;
 	__u64 flow_seq, time_ns;
 
@@ -74,6 +75,8 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	flow = bpf_map_lookup_elem(&handshakes, connection);
 	flags = tcp_header_flags(tcp);
 	begins = begins_handshake(flags, direction);
+	if (direction == DIRECTION_IN)
+		gets_cookie = note_listener(skb, listener, tcp, flow);
 	if (!flow && !begins) {
 		/* It belongs to a connection that ended, or never existed. */
 		count(&account->unowned);
@@ -95,6 +98,8 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 		facts.flow = flow->flow;
 		write_flow(listener, &facts);
 	}
+	if (begins)
+		flow->gets_cookie = gets_cookie;
 	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
 	time_ns = bpf_ktime_get_ns();
 	flow->last_packet_ns = time_ns;

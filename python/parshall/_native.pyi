@@ -12,6 +12,7 @@ class LogReader:
     def __init__(self, path: str | Path) -> None: ...
     metadata: dict[str, str]
     ledger: str | None
+    listeners: str
     truncation: str | None
     complete: bool
     def records(self, columns: Sequence[str] | None = None) -> ArrowStream: ...

@@ -25,6 +25,30 @@ _BATCHES_OF_SCAN = 16
 # Prefix that Arrow adds to errors of other libraries.
 _FOREIGN_ERROR_PREFIX = "External error: "
 
+_LISTENER_COLUMNS = pa.schema(
+    [
+        ("listener", pa.uint32()),
+        ("local_address", pa.string()),
+        ("local_port", pa.uint16()),
+        ("ip_version", pa.uint8()),
+        ("socket_cookie", pa.uint64()),
+        ("netns_cookie", pa.uint64()),
+        ("netns_inode", pa.uint32()),
+        ("cgroup_id", pa.uint64()),
+        ("cgroup", pa.string()),
+        ("command", pa.string()),
+        ("pid", pa.uint32()),
+        ("backlog_connections", pa.uint32()),
+        ("queue_last_connections", pa.uint32()),
+        ("queue_longest_connections", pa.uint32()),
+        ("syns_refused", pa.uint64()),
+        ("acks_refused", pa.uint64()),
+        ("first_refused_time_ns", pa.timestamp("ns", "UTC")),
+        ("last_refused_time_ns", pa.timestamp("ns", "UTC")),
+        ("ended", pa.bool_()),
+    ]
+)
+
 FORMATS: dict[str, tuple[str, bool]] = {name: (suffix, is_text) for name, suffix, is_text in _native.log_formats()}
 """Name of a conversion -> (suffix of its files, whether it is text)."""
 
@@ -32,7 +56,7 @@ FORMATS: dict[str, tuple[str, bool]] = {name: (suffix, is_text) for name, suffix
 class Log:
     """A TCP state log: one row per record, one row per flow, and the ledger.
 
-    Opening reads the flow table and the ledger only; rows are read when they are first asked for.
+    Opening reads the tables of flows and listeners and the ledger only; rows are read when they are first asked for.
 
     Parameters
     ----------
@@ -140,6 +164,18 @@ class Log:
             Shape (flows, 44), in ascending order of ``flow``.
         """
         return pa.RecordBatchReader.from_stream(self._reader.flows()).read_all()
+
+    @cached_property
+    def listeners(self) -> pa.Table:
+        """The listeners to which a segment of a handshake came, their accept queues, and what these refused.
+
+        Returns
+        -------
+        pyarrow.Table
+            Shape (listeners, 19), in ascending order of ``listener``; docs/formats/tcp-log.md describes each column.
+            Logs before 1.3 have none.
+        """
+        return pa.Table.from_pylist(json.loads(self._reader.listeners), schema=_LISTENER_COLUMNS)
 
     @cached_property
     def retransmissions(self) -> pa.Table:

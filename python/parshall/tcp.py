@@ -31,9 +31,15 @@ class LogSummary(Summary):
     ----------
     flows : int
         Connections in the log.
+    listeners : list of dict
+        Listeners whose accept queue was full when somebody came, as rows of `Log.listeners`; times are integers.
+    segments_unlisted : int
+        Segments that came to listeners for which the kernel's table had no room.
     """
 
     flows: int
+    listeners: list[dict[str, Any]]
+    segments_unlisted: int
 
 
 class TcpLog(Session[LogSummary]):

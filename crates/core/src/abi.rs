@@ -306,6 +306,28 @@ plain! {
         mptcp_token: u32,
         pad: u32,
     }
+    /// See `struct tcp_listener`.
+    struct TcpListener = 120 {
+        syns_refused: u64,
+        acks_refused: u64,
+        first_refused_ns: u64,
+        last_refused_ns: u64,
+        socket_cookie: u64,
+        cgroup_id: u64,
+        netns_cookie: u64,
+        local_address: [u8; 16],
+        listener: u32,
+        netns_inode: u32,
+        pid: u32,
+        backlog: u32,
+        queue_last: u32,
+        queue_longest: u32,
+        local_port: u16,
+        is_ipv6: u8,
+        has_ended: u8,
+        command: [u8; 16],
+        pad: u32,
+    }
     /// See `struct planned_packet`.
     struct PlannedPacket = 16 {
         time_ns: u64,

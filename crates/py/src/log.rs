@@ -24,6 +24,8 @@ pub struct LogReader {
     #[pyo3(get)]
     ledger: Option<String>,
     #[pyo3(get)]
+    listeners: String,
+    #[pyo3(get)]
     truncation: Option<String>,
     #[pyo3(get)]
     complete: bool,
@@ -51,6 +53,8 @@ impl LogReader {
                 .collect(),
             // Not the file's own text: columns that an older log lacks are added as 0.
             ledger: (reader.ledger().map(serde_json::to_string).transpose()).map_err(to_python)?,
+            listeners: serde_json::to_string(&reader.listeners().values().collect::<Vec<_>>())
+                .map_err(to_python)?,
             truncation: reader.truncation().map(ToString::to_string),
             complete: reader.is_complete(),
             path,

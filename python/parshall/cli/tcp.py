@@ -14,6 +14,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
+from parshall.cli.listener_text import listener_lines
 from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option
 from parshall.cli.watch import End, watch
@@ -136,4 +137,5 @@ def _show(path: Path, summary: LogSummary, as_json: bool) -> None:
         # Standard output may be the log itself.
         print(json.dumps({"log": str(path)} | asdict(summary)), file=sys.stderr if str(path) == "-" else sys.stdout)
         return
-    print(f"{path}: {summary.flows:,} flows", *ledger_lines(summary.ledger), sep="\n", file=sys.stderr)
+    lines = [f"{path}: {summary.flows:,} flows", *listener_lines(summary), *ledger_lines(summary.ledger)]
+    print(*lines, sep="\n", file=sys.stderr)

@@ -1,5 +1,5 @@
-//! All rows and columns as Parquet. The file has the metadata of the log, and the flow table and the ledger
-//! as JSON under `parshall.flows_table` and `parshall.ledger`.
+//! All rows and columns as Parquet. The file has the metadata of the log, and the flow table, the listeners
+//! and the ledger as JSON under `parshall.flows_table`, `parshall.listeners` and `parshall.ledger`.
 
 use super::error::ConvertError;
 use super::source::Source;
@@ -21,10 +21,13 @@ pub fn write<R: Read + Seek>(
     let flows = source.flows();
     let json = |error: serde_json::Error| ConvertError::Write(error.into());
     let table = serde_json::to_string(&flows.values().collect::<Vec<_>>()).map_err(json)?;
+    let listeners: Vec<_> = source.reader().listeners().values().collect();
+    let listeners = serde_json::to_string(&listeners).map_err(json)?;
     let ledger = serde_json::to_string(source.ledger()).map_err(json)?;
     let log_schema = source.reader().schema();
     let mut metadata = log_schema.metadata().clone();
     metadata.insert("parshall.flows_table", table);
+    metadata.insert("parshall.listeners", listeners);
     metadata.insert("parshall.ledger", ledger);
     // Some readers use the schema's metadata, some the file's.
     let listed = metadata

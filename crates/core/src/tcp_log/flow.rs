@@ -135,7 +135,7 @@ impl Default for FlowRow {
     }
 }
 
-fn address(bytes: [u8; 16], is_ipv6: bool) -> IpAddr {
+pub(super) fn address(bytes: [u8; 16], is_ipv6: bool) -> IpAddr {
     if is_ipv6 {
         IpAddr::V6(Ipv6Addr::from(bytes))
     } else {
@@ -144,7 +144,7 @@ fn address(bytes: [u8; 16], is_ipv6: bool) -> IpAddr {
 }
 
 /// The text of a zero-terminated field, `None` when it is empty.
-fn text(bytes: &[u8]) -> Option<String> {
+pub(super) fn text(bytes: &[u8]) -> Option<String> {
     let end = bytes
         .iter()
         .position(|byte| *byte == 0)

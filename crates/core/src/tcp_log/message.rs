@@ -27,6 +27,8 @@ pub const BODY_ALIGN_BYTES: usize = 8;
 pub const KEY_CRC32: &str = "parshall.crc32";
 /// The flows that are new or changed: base64 of an Arrow stream.
 pub const KEY_FLOWS: &str = "parshall.flows";
+/// The listeners that are new or changed, as JSON.
+pub const KEY_LISTENERS: &str = "parshall.listeners";
 /// The ledger so far, as JSON.
 pub const KEY_LEDGER: &str = "parshall.ledger";
 /// `"true"` on the last tick of a complete log.

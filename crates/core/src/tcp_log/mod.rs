@@ -1,8 +1,8 @@
 //! The native log of TCP states: one Arrow IPC stream that any Arrow reader opens.
 //!
-//! Rows are record batches with the columns of [`columns::COLUMNS`]. The table of the flows and the ledger
-//! are custom metadata of record batches without rows, the *ticks*. So the file needs no index, and can be
-//! read up to wherever it is truncated.
+//! Rows are record batches with the columns of [`columns::COLUMNS`]. The tables of flows and listeners and the
+//! ledger are custom metadata of record batches without rows, the *ticks*. So the file needs no index, and can
+//! be read up to wherever it is truncated.
 
 mod batch;
 pub mod columns;
@@ -11,6 +11,7 @@ mod error;
 mod flow;
 mod flow_table;
 mod header;
+mod listener;
 pub(crate) mod message;
 mod message_reader;
 mod reader;
@@ -28,6 +29,7 @@ pub use error::LogError;
 pub use flow::FlowRow;
 pub use flow_table::{flow_batch, flow_rows, flow_schema};
 pub use header::{FORMAT, FORMAT_VERSION, LogHeader};
+pub use listener::ListenerRow;
 pub use message_reader::Truncation;
 pub use reader::LogReader;
 pub use retransmission_table::{retransmission_batch, retransmissions};

@@ -1,10 +1,11 @@
-//! Reads a log: rows in batches, flows and ledger.
+//! Reads a log: rows in batches, flows, listeners and ledger.
 
 use super::error::LogError;
 use super::flow::FlowRow;
 use super::flow_table::decode_flows;
 use super::header::LogHeader;
-use super::message::{KEY_FINAL, KEY_FLOWS, KEY_LEDGER};
+use super::listener::ListenerRow;
+use super::message::{KEY_FINAL, KEY_FLOWS, KEY_LEDGER, KEY_LISTENERS};
 use super::message_reader::{MessageReader, RawMessage, Step, Truncation};
 use super::rows::{RowDecoder, row_count};
 use super::schema::batch_schema;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 
 /// A log that is being read: an iterator over its record batches.
 ///
-/// [`LogReader::flows`] and [`LogReader::ledger`] have the content read so far, and all of it after the last
+/// [`LogReader::flows`], [`LogReader::listeners`] and [`LogReader::ledger`] have the content read so far, and all of it after the last
 /// batch; [`LogReader::survey`] reads them ahead.
 pub struct LogReader<R: Read> {
     messages: MessageReader<R>,
@@ -31,6 +32,7 @@ pub struct LogReader<R: Read> {
     decoder: RowDecoder,
     rows_at_byte: u64,
     flows: BTreeMap<u32, FlowRow>,
+    listeners: BTreeMap<u32, ListenerRow>,
     ledger: Option<Ledger>,
     is_final: bool,
     surveyed: bool,
@@ -96,6 +98,7 @@ impl<R: Read> LogReader<R> {
             schema,
             decoder,
             flows: BTreeMap::new(),
+            listeners: BTreeMap::new(),
             ledger: None,
             is_final: false,
             surveyed: false,
@@ -149,6 +152,11 @@ impl<R: Read> LogReader<R> {
     /// Moves the flows read so far out of the reader, so that a flood of connections is not kept twice.
     pub fn take_flows(&mut self) -> BTreeMap<u32, FlowRow> {
         std::mem::take(&mut self.flows)
+    }
+
+    /// The listeners read so far, by number.
+    pub fn listeners(&self) -> &BTreeMap<u32, ListenerRow> {
+        &self.listeners
     }
 
     /// The last ledger read so far.
@@ -231,6 +239,12 @@ impl<R: Read> LogReader<R> {
                     self.flows
                         .extend(rows.into_iter().map(|row| (row.flow, row)));
                 }
+                KEY_LISTENERS => {
+                    let rows: Vec<ListenerRow> = serde_json::from_str(value)
+                        .map_err(|error| format!("its listeners: {error}"))?;
+                    self.listeners
+                        .extend(rows.into_iter().map(|row| (row.listener, row)));
+                }
                 KEY_LEDGER => {
                     self.ledger = Some(
                         serde_json::from_str(value)
@@ -246,7 +260,7 @@ impl<R: Read> LogReader<R> {
 }
 
 impl<R: Read + Seek> LogReader<R> {
-    /// Reads flows, ledger and completeness ahead, without the rows, and returns to the first row. It does
+    /// Reads flows, listeners, ledger and completeness ahead, without the rows, and returns to the first row. It does
     /// not report damage; reading the rows does.
     ///
     /// # Errors

@@ -7,9 +7,10 @@ use super::rows::RowDecoder;
 use super::schema::record_schema;
 use super::testing::{flow, header, log_compressed, log_of, record_of};
 use super::{
-    Compression, FlowRow, LogError, LogReader, LogWriter, Unwritten, flow_batch, flow_rows,
+    Compression, FlowRow, ListenerRow, LogError, LogReader, LogWriter, Unwritten, flow_batch,
+    flow_rows,
 };
-use crate::abi::{RecordHeader, TcpStateRecord};
+use crate::abi::{RecordHeader, TcpListener, TcpStateRecord};
 use crate::ledger::Ledger;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{
@@ -509,6 +510,49 @@ fn the_last_row_of_a_flow_wins() {
         flow_rows(&flow_batch(std::slice::from_ref(&later)).unwrap()).unwrap(),
         [later]
     );
+}
+
+#[test]
+fn the_last_row_of_a_listener_wins_and_survives_a_failed_tick() {
+    let listener = |number, syns_refused| {
+        let record = TcpListener {
+            listener: number,
+            local_address: [0; 16],
+            local_port: 80,
+            is_ipv6: 1,
+            syns_refused,
+            first_refused_ns: u64::from(syns_refused > 0),
+            ..TcpListener::default()
+        };
+        ListenerRow::new(&record, 10)
+    };
+    let mut writer = LogWriter::create(
+        Disk {
+            taken: Vec::new(),
+            room: usize::MAX,
+        },
+        &header(),
+    )
+    .unwrap();
+    writer.note_listeners(vec![listener(1, 0), listener(2, 3)]);
+    writer.tick(Vec::new(), &Ledger::default(), false).unwrap();
+    writer.inner_mut_for_tests().room = 0;
+    writer.note_listeners(vec![listener(1, 7)]);
+    writer
+        .tick(Vec::new(), &Ledger::default(), false)
+        .unwrap_err();
+    writer.inner_mut_for_tests().room = usize::MAX;
+    writer.tick(Vec::new(), &Ledger::default(), true).unwrap();
+    writer.finish().unwrap();
+    let bytes = writer.into_inner().taken;
+    let (_, reader) = read(&bytes).unwrap();
+    let rows: Vec<_> = reader.listeners().values().cloned().collect();
+    assert_eq!(rows, [listener(1, 7), listener(2, 3)]);
+    assert_eq!(rows[0].first_refused_time_ns, Some(11));
+    assert_eq!(rows[0].local_address.to_string(), "::");
+    // Nothing is written again.
+    let written = String::from_utf8_lossy(&bytes);
+    assert_eq!(written.matches("parshall.listeners").count(), 2);
 }
 
 /// A disk that is full for a while.

@@ -6,7 +6,10 @@ use super::error::LogError;
 use super::flow::FlowRow;
 use super::flow_table::encode_flows;
 use super::header::LogHeader;
-use super::message::{END_OF_STREAM, KEY_FINAL, KEY_FLOWS, KEY_LEDGER, stream_start};
+use super::listener::ListenerRow;
+use super::message::{
+    END_OF_STREAM, KEY_FINAL, KEY_FLOWS, KEY_LEDGER, KEY_LISTENERS, stream_start,
+};
 use super::scale::Scale;
 use super::state_columns::StateColumns;
 use crate::abi::{EVENT_DSACK, EVENT_PACKET, EVENT_RETRANSMIT, TCP_HOOK_COUNT, TcpStateRecord};
@@ -68,6 +71,8 @@ pub struct LogWriter<W: Write> {
     pending_rows: UnwrittenByFlow,
     /// Flows of ticks that could not be written; the next tick has them.
     held_flows: BTreeMap<u32, FlowRow>,
+    /// Listeners for the next tick.
+    held_listeners: BTreeMap<u32, ListenerRow>,
     unwritten: UnwrittenByFlow,
     written_bytes: u64,
     written_rows: u64,
@@ -101,6 +106,7 @@ impl<W: Write> LogWriter<W> {
             pending_at: 0,
             pending_rows: BTreeMap::new(),
             held_flows: BTreeMap::new(),
+            held_listeners: BTreeMap::new(),
             unwritten: BTreeMap::new(),
             written_bytes: 0,
             written_rows: 0,
@@ -164,6 +170,12 @@ impl<W: Write> LogWriter<W> {
             .map_err(|source| self.write_error(source))
     }
 
+    /// Takes listeners that are new or changed, for the next tick.
+    pub fn note_listeners(&mut self, listeners: Vec<ListenerRow>) {
+        self.held_listeners
+            .extend(listeners.into_iter().map(|row| (row.listener, row)));
+    }
+
     /// Flushes, then writes the flows that are new or changed since the last tick and the ledger so far.
     /// `is_final` marks the last tick of a complete log.
     ///
@@ -182,6 +194,9 @@ impl<W: Write> LogWriter<W> {
         let encode_error = |reason: String| LogError::Encode { rows: 0, reason };
         let ledger =
             serde_json::to_string(ledger).map_err(|error| encode_error(error.to_string()))?;
+        let listeners: Vec<_> = self.held_listeners.values().collect();
+        let listeners =
+            serde_json::to_string(&listeners).map_err(|error| encode_error(error.to_string()))?;
         let mut values = Vec::new();
         let table;
         if !self.held_flows.is_empty() {
@@ -194,12 +209,16 @@ impl<W: Write> LogWriter<W> {
             table = encoded.map_err(|error| encode_error(error.to_string()))?;
             values.push((KEY_FLOWS, table.as_str()));
         }
+        if !self.held_listeners.is_empty() {
+            values.push((KEY_LISTENERS, listeners.as_str()));
+        }
         values.push((KEY_LEDGER, ledger.as_str()));
         if is_final {
             values.push((KEY_FINAL, "true"));
         }
         self.encoder.tick(&values, &mut self.pending);
-        // The flows are now in `pending`, which is never dropped.
+        // The tables are now in `pending`, which is never dropped.
+        self.held_listeners.clear();
         self.flush_pending()
     }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use libbpf_rs::{IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, OpenObject};
 use parshall_core::abi::{
-    HookCounters, ReaderTime, TCP_HOOK_COUNT, TCP_LANES_PER_CPU, TcpOptions, plain_bytes,
+    HookCounters, ReaderTime, TCP_HOOK_COUNT, TCP_LANES_PER_CPU, TcpListener, TcpOptions,
+    plain_bytes, read_plain,
 };
 
 use super::options::{Directions, TcpLogOptions};
@@ -59,6 +60,10 @@ const SUM_UP_BY_SOCKET: [&str; 2] = ["sum_up_held_flows", "sum_up_flows_of_names
 const READER_PROGRAMS: [&str; 2] = ["reader_softirq", "reader_softirq_end"];
 /// What they note, in its map.
 const READER_MAP: &str = ".data.reader";
+/// Segments that came to listeners for which their table had no room.
+const UNLISTED_MAP: &str = ".data.unlisted";
+/// The table of listeners, by cookie.
+const LISTENERS_MAP: &str = "listeners";
 /// The program by which the reader makes itself known.
 const READER_IS_HERE: &str = "reader_is_here";
 /// The program that ends failed handshakes.
@@ -276,15 +281,7 @@ impl TcpHooks {
     /// Nanoseconds that the reader's thread was charged with for softirqs. 0 where the kernel does not
     /// charge threads with these.
     pub fn reader_softirq_ns(&self) -> u64 {
-        find_map(&self.object, READER_MAP)
-            .ok()
-            .and_then(|map| {
-                map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-                    .ok()
-                    .flatten()
-            })
-            .and_then(|value| read_plain_u64(&value, offset_of!(ReaderTime, softirq_ns) / 8))
-            .unwrap_or(0)
+        self.read_count(READER_MAP, offset_of!(ReaderTime, softirq_ns) / 8)
     }
 
     /// Lets the programs observe, or not. Switched off, those of the events return at once, and those
@@ -399,6 +396,45 @@ impl TcpHooks {
                 })
             })
             .collect()
+    }
+
+    /// The listeners to which a segment of a handshake came.
+    pub fn listeners(&self) -> Vec<TcpListener> {
+        let Ok(map) = find_map(&self.object, LISTENERS_MAP) else {
+            return Vec::new();
+        };
+        map.keys()
+            .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
+            .filter_map(|value| read_plain(&value))
+            .collect()
+    }
+
+    /// Makes room in the table of listeners.
+    pub fn forget_listeners(&self, cookies: &[u64]) {
+        let Ok(map) = find_map(&self.object, LISTENERS_MAP) else {
+            return;
+        };
+        for cookie in cookies {
+            // What is gone already needs no removal.
+            let _ = map.delete(&cookie.to_ne_bytes());
+        }
+    }
+
+    /// Segments that came to listeners for which the table had no room.
+    pub fn segments_unlisted(&self) -> u64 {
+        self.read_count(UNLISTED_MAP, 0)
+    }
+
+    fn read_count(&self, map: &str, word: usize) -> u64 {
+        find_map(&self.object, map)
+            .ok()
+            .and_then(|map| {
+                map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+                    .ok()
+                    .flatten()
+            })
+            .and_then(|value| read_plain_u64(&value, word))
+            .unwrap_or(0)
     }
 
     /// Run-time statistics and misses of every attached program.

@@ -6,6 +6,7 @@
 pub mod collector;
 pub mod flows;
 pub mod hooks;
+mod listeners;
 pub mod options;
 mod run;
 pub mod session;

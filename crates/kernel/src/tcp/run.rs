@@ -12,6 +12,7 @@ use parshall_core::tcp_log::{LogError, LogWriter};
 
 use super::collector::Collector;
 use super::hooks::{ProgramStatistics, TcpHooks};
+use super::listeners::ListenerTable;
 use super::status::{LogProgress, Summary, THREAD};
 use super::sweep::Sweep;
 use crate::cgroup;
@@ -59,6 +60,7 @@ pub(super) struct Run {
     pub path: PathBuf,
     pub started: Instant,
     pub collector: Collector,
+    pub listeners: ListenerTable,
     pub writer: LogWriter<File>,
     pub hooks: Arc<Mutex<TcpHooks>>,
     pub cgroup_paths: cgroup::Paths,
@@ -136,6 +138,8 @@ impl Run {
         Ok(Summary {
             ledger,
             flows: self.collector.flows.total(),
+            listeners: self.listeners.refusing(),
+            segments_unlisted: self.with_hooks(|hooks| hooks.segments_unlisted())?,
             failure: failure.filter(|failure| !failure.is_reader_gone()),
         })
     }
@@ -230,6 +234,11 @@ impl Run {
     }
 
     fn tick(&mut self, ledger: &Ledger, is_final: bool) -> Result<(), MeasurementError> {
+        let records = self.with_hooks(|hooks| hooks.listeners())?;
+        let paths = &mut self.cgroup_paths;
+        let (listeners, leaving) = self.listeners.update(&records, &mut |id| paths.path_of(id));
+        self.writer.note_listeners(listeners);
+        self.with_hooks(|hooks| hooks.forget_listeners(&leaving))?;
         let paths = &mut self.cgroup_paths;
         let rows = self
             .collector

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::collector::Collector;
 use super::flows::FlowTable;
 use super::hooks::TcpHooks;
+use super::listeners::ListenerTable;
 use super::options::TcpLogOptions;
 use super::run::Run;
 use super::status::{LogProgress, Summary, THREAD};
@@ -87,6 +88,7 @@ impl TcpLog {
             path,
             started: Instant::now(),
             collector,
+            listeners: ListenerTable::new(offset_ns),
             writer,
             hooks: Arc::clone(&hooks),
             cgroup_paths: cgroup::Paths::new(),

@@ -1,6 +1,7 @@
 //! What a log reports while it is written and at its end.
 
 use parshall_core::ledger::Ledger;
+use parshall_core::tcp_log::ListenerRow;
 use serde::Serialize;
 
 use crate::measurement_error::MeasurementError;
@@ -35,6 +36,10 @@ pub struct Summary {
     pub ledger: Ledger,
     /// Flows in the log.
     pub flows: u64,
+    /// Listeners whose accept queue was full when somebody came.
+    pub listeners: Vec<ListenerRow>,
+    /// Segments that came to listeners for which the kernel's table had no room.
+    pub segments_unlisted: u64,
     /// What stopped the log before it was asked to end.
     #[serde(serialize_with = "session::as_text")]
     pub failure: Option<MeasurementError>,

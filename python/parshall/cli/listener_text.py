@@ -1,0 +1,25 @@
+"""The listeners whose accept queue was full, as lines of text."""
+
+from pathlib import Path
+from typing import Any
+
+from parshall.errors import printable
+from parshall.tcp import LogSummary
+
+
+def listener_lines(summary: LogSummary) -> list[str]:
+    """Return a line for each listener that refused something, and one if some could not be counted."""
+    here = Path("/proc/self/ns/net").stat().st_ino
+    lines = [_line(row, here) for row in summary.listeners]
+    if summary.segments_unlisted:
+        lines.append(f"listeners: {summary.segments_unlisted:,} segments not counted: the table of listeners was full")
+    return lines
+
+
+def _line(row: dict[str, Any], here: int) -> str:
+    address = f"[{row['local_address']}]" if row["ip_version"] == 6 else row["local_address"]
+    owner = f" of {printable(row['command'] or '?')} (pid {row['pid']})" if row["pid"] else ""
+    namespace = "" if row["netns_inode"] == here else f" in network namespace {row['netns_inode']}"
+    refused = f"{row['syns_refused']:,} SYNs, {row['acks_refused']:,} ACKs refused"
+    queue = f"accept queue of {row['backlog_connections']:,} full"
+    return f"listener {address}:{row['local_port']}{owner}{namespace}: {queue}: {refused}"
