@@ -124,6 +124,7 @@ class MadeLog:
     complete: bool = True
     batch_rows: int | None = None
     retransmissions: pa.Table = field(default_factory=RETRANSMISSIONS.empty_table)
+    listeners: pa.Table = field(default_factory=lambda: pa.table({}))
 
     def batches(self, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
         """Return the records batch by batch."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars
 import pyarrow as pa
 import pytest
-from written_log import SCHEMA, batch_of, flow_row, random_columns, write_log
+from written_log import SCHEMA, batch_of, flow_row, listener_row, random_columns, write_log
 
 import parshall
 from parshall.errors import ParshallError, UsageError
@@ -231,3 +231,19 @@ def test_importing_parshall_imports_nothing_slow():
     assert result.stdout.split() == ["False", "False"]
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         _ = parshall.nothing_of_the_kind
+
+
+def test_listeners_are_a_table(tmp_path):
+    refusing = listener_row(
+        2, command="nginx", pid=12, syns_refused=29, first_refused_time_ns=5, last_refused_time_ns=9
+    )
+    batch = batch_of(random_columns(10, 1, seed=1))
+    write_log(tmp_path / "log", [batch], [flow_row(1)], listeners=[refusing, listener_row(1)])
+    listeners = parshall.read(tmp_path / "log").listeners
+    assert set(listeners.column_names) == set(refusing)
+    assert listeners["listener"].to_pylist() == [1, 2]
+    assert listeners["pid"].to_pylist() == [None, 12]
+    assert listeners["last_refused_time_ns"].type == pa.timestamp("ns", "UTC")
+    assert listeners["last_refused_time_ns"].cast(pa.int64()).to_pylist() == [None, 9]
+    # Older logs have none.
+    assert parshall.read(LOG).listeners.shape == (0, 19)

@@ -13,6 +13,7 @@ import pytest
 import vl_convert
 from browser import drawn
 from made_log import RETRANSMISSIONS, flow_row, hook_account, ledger_of, log_of, many_flows, records
+from written_log import listener_row
 
 from parshall import whole_file
 from parshall.figures import reduce
@@ -308,3 +309,21 @@ def test_logs_whose_names_are_alike_have_files_of_their_own():
         found = identities(names)
         assert len(set(found)) == len(names), found
     assert identities(["a.b", "a-b"]) == ["a-b", "a-b-2"]
+
+
+def test_the_page_lists_listeners_that_had_no_room(tmp_path):
+    listeners = [
+        listener_row(1),
+        listener_row(2, command="<b>", pid=12, syns_refused=1, queue_longest_connections=6),
+        listener_row(3, local_address="::", ip_version=6, syns_refused=29, acks_refused=3),
+    ]
+
+    def page(rows):
+        log = log_of(records([1, 1], [0, 1]), listeners=pa.Table.from_pylist(rows))
+        return write_report({"log": log}, tmp_path, "t", images=False).read_text()
+
+    table = page(listeners).split("Full accept queues")[1].split("</table>")[0]
+    assert table.index("[::]:8003") < table.index("0.0.0.0:8002")
+    assert "8001" not in table
+    assert "&lt;b&gt; (12)" in table
+    assert "Full accept queues" not in page(listeners[:1])

@@ -129,6 +129,25 @@ def flow_row(flow: int, **changes: Any) -> dict[str, Any]:
     return row | changes
 
 
+def listener_row(listener: int, **changes: Any) -> dict[str, Any]:
+    """Return a row of the table of listeners: one that never refused anything, of an unknown process."""
+    row: dict[str, Any] = {
+        "listener": listener,
+        "local_address": "0.0.0.0",
+        "local_port": 8000 + listener,
+        "ip_version": 4,
+        **dict.fromkeys(("socket_cookie", "netns_cookie", "netns_inode", "cgroup_id"), 7),
+        **dict.fromkeys(("cgroup", "command", "pid", "first_refused_time_ns", "last_refused_time_ns")),
+        "backlog_connections": 5,
+        "queue_last_connections": 0,
+        "queue_longest_connections": 3,
+        "syns_refused": 0,
+        "acks_refused": 0,
+        "ended": False,
+    }
+    return row | changes
+
+
 def write_log(
     path: Path,
     batches: Iterable[pa.RecordBatch],
@@ -137,6 +156,7 @@ def write_log(
     environment: dict[str, Any] | None = None,
     columns: pa.Schema = SCHEMA,
     compression: str = "zstd",
+    listeners: list[dict[str, Any]] | None = None,
 ) -> None:
     """Write a whole log: schema, rows, one tick with the flow table and the ledger, end of stream."""
     texts = {
@@ -155,6 +175,7 @@ def write_log(
     ledger = ledger or {"hooks": [], "sequence_gaps": 0, "cost": cost, "complete": True}
     tick = {
         "parshall.flows": base64.b64encode(table.getvalue()).decode(),
+        "parshall.listeners": json.dumps(listeners or []),
         "parshall.ledger": json.dumps(ledger),
         "parshall.final": "true",
     }

@@ -125,6 +125,7 @@ def _part(
         "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(reduced, legend, axis_ns=axis_ns)],
         "flows": _rows(shown, legend),
         "flow_table": table.sort("bytes", descending=True, nulls_last=True, maintain_order=True),
+        "full_listeners": _full_listeners(log),
         "causes_of_retransmissions": cause_rows(log.retransmissions, shown["flow"].to_list()),
         "has_pairs": not shown["is_counted"].all(),
         "has_senders": bool(reduced.senders),
@@ -153,6 +154,13 @@ def _rows(shown: pl.DataFrame, legend: Legend) -> list[dict[str, Any]]:
         }
         for row in ordered.iter_rows(named=True)
     ]
+
+
+def _full_listeners(log: "Log") -> list[dict[str, Any]]:
+    """Return the listeners that refused something, those that refused most first."""
+    refusing = [row for row in log.listeners.to_pylist() if row["syns_refused"] or row["acks_refused"]]
+    refusing.sort(key=lambda row: row["syns_refused"] + row["acks_refused"], reverse=True)
+    return [row | {"here": _end(row["local_address"], row["local_port"]), "owner": _owner(row)} for row in refusing]
 
 
 def _end(address: str, port: int) -> str:
