@@ -319,25 +319,64 @@ static __always_inline void end_before(struct path_packet *packet, __u32 place)
 	end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 0);
 }
 
-/* Copies for packet sockets share the data of the packet. */
-static __always_inline int is_of_packet_socket(const struct sk_buff *skb)
+#define UNSPECIFIED options.delivered_reasons[2]
+
+/* Whether the kernel frees so what is left in the queue of a socket that is closed. */
+static __always_inline int is_of_closed_queue(unsigned int reason)
+{
+	return reason == options.delivered_reasons[0] || reason == options.delivered_reasons[1];
+}
+
+static __always_inline __u16 socket_family(const struct sk_buff *skb)
 {
 	const struct sock *sk = skb->sk;
 
-	return sk && sk->__sk_common.skc_family == AF_PACKET;
+	return sk ? sk->__sk_common.skc_family : 0;
 }
 
-#define UNSPECIFIED options.delivered_reasons[2]
+/* Copies for packet sockets share the data of the packet. What such a socket sends is its own, too, and no copy. */
+static __always_inline int is_copy(const struct sk_buff *skb, unsigned int reason)
+{
+	return (is_of_closed_queue(reason) || reason == UNSPECIFIED) && socket_family(skb) == AF_PACKET;
+}
 
 /*
  * Whether the kernel frees what it has delivered as it frees a drop: what is left in the queue of a socket that is closed;
- * and without a reason, what a TCP connection in TIME_WAIT has handled.
+ * and without a reason, what a TCP connection in TIME_WAIT has handled. The first is known by its socket also in network
+ * namespaces in which `local_in` is not attached.
  */
-static __always_inline int is_delivered(const struct path_packet *packet, unsigned int reason)
+static __always_inline int is_delivered(const struct path_packet *packet, const struct sk_buff *skb, unsigned int reason)
 {
-	return packet->seen & DELIVERING &&
-	       (reason == options.delivered_reasons[0] || reason == options.delivered_reasons[1] ||
-		reason == options.delivered_reasons[2]);
+	__u16 family;
+
+	if (packet->seen & DELIVERING)
+		return is_of_closed_queue(reason) || reason == UNSPECIFIED;
+	if (!is_of_closed_queue(reason) || !(packet->seen & ARRIVING))
+		return 0;
+	family = socket_family(skb);
+	return family == AF_INET || family == AF_INET6;
+}
+
+static __noinline int is_tcp(const struct sk_buff *skb)
+{
+	unsigned char *header = skb->head;
+	__u8 first, protocol = 0;
+
+	header += skb->network_header;
+	if (bpf_probe_read_kernel(&first, 1, header))
+		return 0;
+	bpf_probe_read_kernel(&protocol, 1, header + (first >> 4 == 4 ? 9 : 6));
+	return protocol == IPPROTO_TCP;
+}
+
+/*
+ * Whether a segment that is freed without a reason may have been handled by a connection in TIME_WAIT, in a network namespace
+ * in which `local_in` is not attached.
+ */
+static __always_inline int may_be_delivered(const struct path_packet *packet, const struct sk_buff *skb, unsigned int reason)
+{
+	return reason == UNSPECIFIED && !options.netns_inode && packet->seen & ARRIVING &&
+	       !(packet->seen & (BIT(STAGE_PRE_ROUTING) | LEAVING)) && is_tcp(skb);
 }
 
 /* Makes room for the drops of a reason that is new to this measurement. */
@@ -373,7 +412,7 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 		count(&account->uncounted_drops);
 	if (!packet)
 		return 0;
-	if (!is_same(packet, skb) || is_of_packet_socket(skb)) {
+	if (!is_same(packet, skb) || is_copy(skb, reason)) {
 		end_before(packet, place);
 		return 0;
 	}
@@ -384,8 +423,12 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 		return 0;
 	}
 	packet->reason = reason;
-	if (is_delivered(packet, reason)) {
+	if (is_delivered(packet, skb, reason)) {
 		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_DELIVERED, 0);
+		return 0;
+	}
+	if (may_be_delivered(packet, skb, reason)) {
+		end_before(packet, place);
 		return 0;
 	}
 	if (drops && !packet->is_ignored && packet->last_stage < PATH_STAGE_COUNT)

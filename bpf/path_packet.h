@@ -389,8 +389,8 @@ static __noinline int add_wait(const struct path_packet *packet, __u32 code)
 /* What became of a packet, by the stages that it passed; `otherwise` when they do not tell. */
 static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 {
-	/* A socket that closes drops what was delivered and not read. */
-	if (seen & BIT(STAGE_DROP) && !(seen & (BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))))
+	/* Also what a reader drops: it verifies the checksums of UDP. */
+	if (seen & BIT(STAGE_DROP) && !(seen & BIT(STAGE_COPY)))
 		return PATH_DROPPED;
 	if (seen & LEAVING)
 		return seen & ARRIVING ? PATH_FORWARDED : PATH_SENT;
@@ -398,7 +398,7 @@ static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 		return PATH_SEGMENTED;
 	/* IPv6 joins behind local_in. */
 	if (seen & JOINED && !(seen & DELIVERING & ~BIT(STAGE_LOCAL_IN)))
-		return PATH_MERGED;
+		return otherwise == PATH_OVERWRITTEN ? PATH_OVERWRITTEN : PATH_MERGED;
 	if (seen & DELIVERING)
 		return PATH_DELIVERED;
 	if (seen & BIT(STAGE_CONSUME))
@@ -501,10 +501,13 @@ free:
 	return 1;
 }
 
-/* Whether it costs nothing to end the packet at a place now: all that is to be known of it is known. */
+/*
+ * Whether it costs nothing to end the packet at a place now: all that is to be known of it is known. A fragment waits for
+ * the others behind local_in.
+ */
 static __always_inline int is_settled(const struct path_packet *packet)
 {
-	return packet->tag == TAG_FREE || packet->is_ignored || packet->seen & DELIVERING;
+	return packet->tag == TAG_FREE || packet->is_ignored || (packet->seen & DELIVERING && !(packet->seen & JOINED));
 }
 
 /* Finds a place for a packet; what was there, and an earlier packet in the same sk_buff, ends. */
