@@ -171,8 +171,9 @@ def check_pieces(found, witness, code, first_stage, waits):
     assert set(pieces["first_stage"].to_pylist()) == {first_stage}
     assert set(pieces["gso_segs"].to_pylist()) == {1}
     for stage in waits:
-        # Of a list that is dequeued at once, the tracepoint of the kernel names the first only.
-        allowed = witness / 10 if stage == "qdisc_dequeue" else 0
+        # Of a list that is dequeued at once, the tracepoint of the kernel names the first only. A timer that is late
+        # finds tokens for two packets.
+        allowed = witness / 2 if stage == "qdisc_dequeue" else 0
         assert pieces[f"{stage}_ns"].null_count <= allowed, stage
     wholes = data.filter(pc.equal(data["path"], "segmented"))
     assert pc.min(wholes["gso_segs"]).as_py() > 1
