@@ -127,6 +127,12 @@ def _row_count(message: bytes) -> int:
     return pa.ipc.open_stream(whole).read_next_batch().num_rows
 
 
+def _text_from(message: bytes, first: bytes) -> bytes:
+    """Return the value of a message that begins so; empty where there is none."""
+    begin = message.find(first)
+    return message[begin : message.index(b"\0", begin)] if begin >= 0 else b""
+
+
 def _with_other_facts(messages: list[bytes], tick: int, generator: np.random.Generator) -> bytes:
     """Change the flow table or the ledger, and sum up again."""
     message = messages[tick]
@@ -154,10 +160,9 @@ def _with_other_facts(messages: list[bytes], tick: int, generator: np.random.Gen
         for _ in range(4):
             text[int(generator.integers(len(text)))] = int(generator.choice(list(b"AB/+=z9")))
     changed = message.replace(found[0], bytes(text))
-    begin = message.index(b'{"hooks"')
-    end = message.index(b"\0", begin)
-    values = bytes(text) + message[begin:end] + b"true"
-    before = found[0] + message[begin:end] + b"true"
+    listeners = b"[]" if b"parshall.listeners" in message else b""
+    behind = listeners + _text_from(message, b'{"hooks"') + b"true"
+    values, before = bytes(text) + behind, found[0] + behind
     old, new = (zlib.crc32(struct.pack("<Q", 0) + value) for value in (before, values))
     assert f"{old:08x}".encode() in changed
     messages[tick] = changed.replace(f"{old:08x}".encode(), f"{new:08x}".encode())

