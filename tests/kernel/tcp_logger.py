@@ -134,7 +134,9 @@ def check_log(path: Path, *, is_thinned: bool = False) -> tuple[Any, dict[str, A
     if not total(ledger, "missed", EVENT_HOOKS):
         # A flow whose account never came has no counts; one that goes on may send again before its account is read.
         parts = pl.sum_horizontal(f"retransmits_{part}" for part in ("logged", "failed", "lost"))
-        promises["retransmissions balance"] = pl.col("retransmits_total").fill_null(0) == parts.fill_null(0)
+        unseen = pl.col("retransmits_total").fill_null(0).cast(pl.Int64) - parts.fill_null(0).cast(pl.Int64)
+        # Few that a timer sends are missed by every measurement: docs/measurements/tests.md.
+        promises["retransmissions balance"] = unseen.is_between(0, 1)
     for promise, holds in promises.items():
         broken = accounts.filter(~holds)
         assert broken.is_empty(), f"{len(broken)} flows break {promise!r}: {broken.row(0, named=True)}"
