@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blind_spots import unseen_max
 from path_frames import UDP, Ends
 from path_noise import noise
 from path_traffic import SO_RCVBUFFORCE, Traffic, queue_too_short, talk
@@ -189,12 +190,8 @@ def test_a_waiting_fragment_that_loses_its_place_is_overwritten(
 
 
 @pytest.mark.long
-@pytest.mark.xfail(
-    strict=False,
-    reason="the cause is not known: about one in 1,000 passes no stage behind `qdisc_enqueue`, in every measurement",
-)
 def test_what_a_slow_queue_sends_beside_packet_sockets_is_sent(traffic: Traffic, until: Callable[..., None]) -> None:
-    """The timer of tbf dequeues it, and the kernel counts it as sent; `missed` says less than what is lost."""
+    """The timer of tbf dequeues it, whatever the CPU was doing, and the kernel counts it as sent."""
     host = traffic.box.host
 
     def work() -> None:
@@ -205,7 +202,9 @@ def test_what_a_slow_queue_sends_beside_packet_sockets_is_sent(traffic: Traffic,
     with noise(host, "packet", cpu=0), noise(host, "packet", cpu=max(os.sched_getaffinity(0))):
         summary, growth = measured(traffic, None, work)
     sent = growth["link.eth0.tx_packets"] + growth["link.eth1.tx_packets"]
-    assert (summary.paths["sent"], summary.paths["unknown"]) == (sent, 0)
+    unseen = sent - summary.paths["sent"]
+    assert summary.paths["unknown"] == unseen
+    assert 0 <= unseen <= unseen_max(sent)
 
 
 def test_all_stages_are_measured(traffic: Traffic, tmp_path: Path) -> None:
