@@ -529,7 +529,8 @@ struct path_options {
 	__u32 groups_max;                      /* groups that have histograms of their own */
 	__u32 reads_headers;                   /* identities are wanted */
 	__u32 follows_readers;                 /* what reads from sockets is followed, too */
-	__u16 delivered_reasons[4];            /* of drops that are none behind STAGE_LOCAL_IN; ~0: no reason */
+	__u16 delivered_reasons[3];            /* of drops that are none behind STAGE_LOCAL_IN; ~0: no reason */
+	__u16 refused_reason;                  /* of what a full accept queue refuses */
 	__u32 unused;
 };
 

@@ -98,6 +98,11 @@ static __always_inline struct tcphdr *parse_tcp(struct cursor *at, __be16 ethern
 	return tcp;
 }
 
+#define FLAG_FIN 0x01
+#define FLAG_SYN 0x02
+#define FLAG_RST 0x04
+#define FLAG_ACK 0x10
+
 /* AE CWR ECE URG ACK PSH RST SYN FIN and the reserved bits: the 12 bits behind the data offset. */
 static __always_inline __u16 tcp_header_flags(const struct tcphdr *tcp)
 {

@@ -180,6 +180,8 @@ int path_socket_in(struct __sk_buff *ctx)
 
 	if (packet && options.reads_headers)
 		bpf_get_socket_cookie(ctx);
+	if (packet && !packet->is_ignored && options.stages & BIT(STAGE_DROP) && is_refused(ctx))
+		packet->seen |= REFUSED;
 	note_delivery(packet, place, skb, BPF_CORE_READ(skb, sk));
 	return 1;
 }
@@ -398,18 +400,38 @@ static __always_inline struct path_drops *drops_of(__u32 reason)
 	return drops;
 }
 
-SEC("tp_btf/kfree_skb")
-int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason)
+
+static __always_inline struct path_drops *count_drop(__u32 reason)
 {
-	__u32 place;
 	struct path_drops *drops = drops_of(reason);
 	struct path_account *account = account_of(bpf_get_smp_processor_id());
-	struct path_packet *packet = find_packet(skb, &place);
 
 	if (drops)
 		count(&drops->all);
 	else if (account)
 		count(&account->uncounted_drops);
+	return drops;
+}
+
+static __always_inline void end_dropped(struct path_packet *packet, __u32 place, struct path_drops *drops)
+{
+	if (drops && !packet->is_ignored && packet->last_stage < PATH_STAGE_COUNT)
+		count(&drops->followed[packet->last_stage]);
+	pass(packet, STAGE_DROP);
+	end_packet(place, *(volatile __u64 *)&packet->tag, PATH_DROPPED, 0);
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason)
+{
+	__u32 place;
+	struct path_packet *packet = find_packet(skb, &place);
+	struct path_drops *drops;
+
+	/* The kernel gives none to some of what a full accept queue refuses. */
+	if (packet && packet->seen & REFUSED && reason == UNSPECIFIED && is_same(packet, skb))
+		reason = options.refused_reason;
+	drops = count_drop(reason);
 	if (!packet)
 		return 0;
 	if (!is_same(packet, skb) || is_copy(skb, reason)) {
@@ -431,10 +453,7 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 		end_before(packet, place);
 		return 0;
 	}
-	if (drops && !packet->is_ignored && packet->last_stage < PATH_STAGE_COUNT)
-		count(&drops->followed[packet->last_stage]);
-	pass(packet, STAGE_DROP);
-	end_packet(place, *(volatile __u64 *)&packet->tag, PATH_DROPPED, 0);
+	end_dropped(packet, place, drops);
 	return 0;
 }
 
@@ -447,6 +466,11 @@ int BPF_PROG(path_consume, struct sk_buff *skb, void *location)
 	if (!packet)
 		return 0;
 	if (is_same(packet, skb)) {
+		if (packet->seen & REFUSED) {
+			packet->reason = options.refused_reason;
+			end_dropped(packet, place, count_drop(options.refused_reason));
+			return 0;
+		}
 		if (was_joined(packet, skb))
 			packet->seen |= JOINED;
 		else if (was_cut(packet, skb))

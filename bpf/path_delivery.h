@@ -6,6 +6,7 @@
 #ifndef PARSHALL_PATH_DELIVERY_H
 #define PARSHALL_PATH_DELIVERY_H
 
+#include "accept_queue.h"
 #include "path_filter.h"
 
 #define CGROUP_DEPTH_MAX 32
@@ -67,6 +68,21 @@ static __always_inline void note_delivery(struct path_packet *packet, __u32 plac
 		now->delivering_to = (__u64)sk;
 		now->ready_socket = 0;
 	}
+}
+
+/*
+ * Whether a full accept queue refuses a packet, which the kernel then frees like one that it has used. An ACK that returns a
+ * SYN cookie is not told from others.
+ */
+static __always_inline int is_refused(struct __sk_buff *ctx)
+{
+	const struct tcp_sock *listener = listener_of(ctx);
+	const struct sock *sk;
+
+	if (!listener)
+		return 0;
+	sk = &listener->inet_conn.icsk_inet.sk;
+	return sk->sk_ack_backlog > sk->sk_max_ack_backlog && refusal_of(ctx, 0) != NOT_REFUSED;
 }
 
 /* Which sockets a packet may be for, as far as its headers say so. */

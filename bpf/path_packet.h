@@ -41,6 +41,7 @@ struct {
 		    BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))
 #define ARRIVING (BIT(STAGE_GRO) | BIT(STAGE_NETIF_RX) | BIT(STAGE_RECEIVE))
 /* Beside the stages that a packet has passed: */
+#define REFUSED BIT(29) /* by a full accept queue */
 #define JOINED BIT(30) /* with others to one, whose head it need not be */
 #define CUT BIT(31)    /* into pieces */
 
@@ -430,7 +431,7 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
 	}
 	record->time_ns = packet->time_ns;
 	__builtin_memcpy(record->offset_ns, packet->offset_ns, sizeof(record->offset_ns));
-	record->seen = packet->seen & ~(JOINED | CUT);
+	record->seen = packet->seen & ~(REFUSED | JOINED | CUT);
 	record->stolen_ns = packet->first_cpu == (__u16)cpu ? (__u32)now->stolen_ns - packet->stolen_from_ns : ~0u;
 	record->interface_out = packet->interface_out;
 	record->reason = packet->reason;

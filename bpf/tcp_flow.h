@@ -18,10 +18,6 @@
 
 #define PASS 1
 #define TCP_INFINITE_SSTHRESH 0x7fffffff
-#define FLAG_FIN 0x01
-#define FLAG_SYN 0x02
-#define FLAG_RST 0x04
-#define FLAG_ACK 0x10
 #define CGROUP_DEPTH_MAX 32
 /* Before the windows are scaled. */
 #define INITIAL_WINDOW_MAX_BYTES 65535u

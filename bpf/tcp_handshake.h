@@ -76,7 +76,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	flags = tcp_header_flags(tcp);
 	begins = begins_handshake(flags, direction);
 	if (direction == DIRECTION_IN)
-		gets_cookie = note_listener(skb, listener, tcp, flow);
+		gets_cookie = note_listener(skb, flow && flow->gets_cookie ? WITH_COOKIE | flow->syn_seq : 0);
 	if (!flow && !begins) {
 		/* It belongs to a connection that ended, or never existed. */
 		count(&account->unowned);

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from accept_queues import Clients
 from conversation import socket_at
 from router import Router
 from wire import tapped
@@ -226,3 +227,17 @@ def _xdp_link(bed: Any) -> tuple[Any, Any, Any]:
     with receiver.enter():
         offloads.switch(link.interface(receiver), True)
     return sender, receiver, link
+
+
+@pytest.fixture
+def clients_at() -> Iterator[Callable[[Any], Clients]]:
+    """Make clients on a host; close them after the test."""
+    made: list[Clients] = []
+
+    def make(host: Any) -> Clients:
+        made.append(Clients(host))
+        return made[-1]
+
+    yield make
+    for each in (each for clients in made for each in clients.sockets):
+        each.close()

@@ -10,11 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from accept_queues import delayed_ends, has_queued, listener_at, overflows, queue_of, silence
 from conversation import connection, transfer
 from ports import PORTS
 from retransmission_counters import counters
@@ -46,13 +47,6 @@ for child in children:
 """
 
 
-def listener_at(host: Any, address: str, port: int, backlog: int, **options: Any) -> socket.socket:
-    """Open a listener that accepts nothing."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with host.enter():
-        return socket.create_server((address, port), family=family, backlog=backlog, **options)
-
-
 @contextlib.contextmanager
 def server(host: Any, address: str, port: int, backlog: int, workers: int = 0) -> Iterator[subprocess.Popen[str]]:
     """Run a process that listens, and workers that share its listener."""
@@ -69,64 +63,9 @@ def server(host: Any, address: str, port: int, backlog: int, workers: int = 0) -
         process.stdout.close()
 
 
-class Clients:
-    """Sockets that connect and do not wait for it."""
-
-    def __init__(self, host: Any) -> None:
-        self._host = host
-        self.sockets: list[socket.socket] = []
-
-    def connect(self, address: str, port: int, count: int, protocol: int = 0) -> list[socket.socket]:
-        """Begin so many connections."""
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with self._host.enter():
-            begun = [socket.socket(family, socket.SOCK_STREAM, protocol) for _ in range(count)]
-        self.sockets += begun
-        for each in begun:
-            each.setblocking(False)
-            each.connect_ex((address, port))
-        return begun
-
-
-@pytest.fixture
-def clients_at() -> Iterator[Callable[[Any], Clients]]:
-    """Make clients on a host; close them after the test."""
-    made: list[Clients] = []
-
-    def make(host: Any) -> Clients:
-        made.append(Clients(host))
-        return made[-1]
-
-    yield make
-    for each in (each for clients in made for each in clients.sockets):
-        each.close()
-
-
 def syns_of(clients: Sequence[socket.socket]) -> int:
     """SYNs that clients without an answer have sent."""
     return sum(1 + retransmissions_of(client) for client in clients)
-
-
-def queue_of(host: Any, port: int) -> tuple[int, int]:
-    """Length and limit of a listener's accept queue, as ss shows them."""
-    (line,) = host.run(["ss", "-ltnH", f"sport = :{port}"]).stdout.splitlines()
-    _, length, limit, *_ = line.split()
-    return int(length), int(limit)
-
-
-def has_queued(host: Any, port: int, count: int) -> Callable[[], bool]:
-    """Whether so many connections wait to be accepted."""
-    return lambda: queue_of(host, port)[0] == count
-
-
-def overflows(host: Any) -> int:
-    """The kernel's count of SYNs and ACKs that found an accept queue full."""
-    return counters(host)["ListenOverflows"]
-
-
-def silence(host: Any, interface: str) -> None:
-    """Let nothing more arrive from a host, so that two counts of what arrived can be compared."""
-    host.run(["ip", "link", "set", "dev", interface, "down"])
 
 
 def listeners_of(log: Any, port: int) -> list[dict[str, Any]]:
@@ -170,12 +109,6 @@ def test_syns_that_found_no_room(ends: Any, clients_at: Any, until: Any, tmp_pat
     assert [row[name] for name in names] == [2, 3, 3]
     assert row["first_refused_time_ns"] < row["last_refused_time_ns"]
     assert logged.flows.num_rows == 14
-
-
-def delayed_ends(bed: Any) -> tuple[Any, Any, Any]:
-    """Two hosts so far apart that SYNs of several clients arrive before their ACKs."""
-    left, right = bed.host("left"), bed.host("right")
-    return left, right, bed.link(left, right, delay_ms=50)
 
 
 @pytest.mark.parametrize(("family", "resets"), [(4, 0), (6, 0), (4, 1)])

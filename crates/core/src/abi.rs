@@ -464,7 +464,8 @@ plain! {
         groups_max: u32,
         reads_headers: u32,
         follows_readers: u32,
-        delivered_reasons: [u16; 4],
+        delivered_reasons: [u16; 3],
+        refused_reason: u16,
         unused: u32,
     }
     /// See `struct path_identity`.

@@ -16,6 +16,11 @@ const SUBSYSTEM_SHIFT: u32 = 16;
 /// Reasons with which the kernel frees what it has delivered, too: see `is_delivered` of the programs.
 const DELIVERED: [&str; 3] = ["SOCKET_CLOSE", "QUEUE_PURGE", "NOT_SPECIFIED"];
 
+/// The reason of what a full accept queue refuses. A kernel that does not have it gets it as [`NO_REASON`].
+const REFUSED: &str = "TCP_LISTEN_OVERFLOW";
+/// A number that no reason of the core has.
+const NO_REASON: u16 = u16::MAX;
+
 /// The names that a kernel and its modules have.
 #[derive(Debug, Default)]
 pub struct DropReasons {
@@ -46,6 +51,9 @@ impl DropReasons {
             if let Ok(module) = std::fs::read(entry.path()) {
                 enumerations(&module, Some(&kernel), |one| found.take(one));
             }
+        }
+        if found.number(REFUSED) == NO_REASON {
+            found.names.insert(NO_REASON.into(), REFUSED.into());
         }
         found
     }
@@ -85,17 +93,22 @@ impl DropReasons {
         }
     }
 
-    /// The numbers of the reasons that may stand for a delivery; where the kernel does not have one, a number that no
-    /// reason of the core has.
-    pub fn delivered(&self) -> [u16; 4] {
-        let mut numbers = [u16::MAX; 4];
-        for (number, wanted) in numbers.iter_mut().zip(DELIVERED) {
-            let found = self.names.iter().find(|(_, name)| *name == wanted);
-            if let Some(reason) = found.and_then(|(reason, _)| u16::try_from(*reason).ok()) {
-                *number = reason;
-            }
-        }
-        numbers
+    /// The numbers of the reasons that may stand for a delivery.
+    pub fn delivered(&self) -> [u16; 3] {
+        DELIVERED.map(|name| self.number(name))
+    }
+
+    /// The number of the reason of what a full accept queue refuses.
+    pub fn refused(&self) -> u16 {
+        self.number(REFUSED)
+    }
+
+    /// The number of a reason of the core; [`NO_REASON`] where the kernel does not have it.
+    fn number(&self, wanted: &str) -> u16 {
+        let found = self.names.iter().find(|(_, name)| *name == wanted);
+        found
+            .and_then(|(reason, _)| u16::try_from(*reason).ok())
+            .unwrap_or(NO_REASON)
     }
 }
 
@@ -162,6 +175,7 @@ mod tests {
         assert_eq!(names.name(77 << 16 | 5), "subsystem 77 reason 5");
         assert_eq!(names.name(60_000), "reason 60000");
         assert_eq!(names.delivered(), core.delivered());
+        assert_eq!(names.name(names.refused().into()), REFUSED);
         assert!(
             core.names
                 .iter()

@@ -26,6 +26,7 @@ impl Settings {
     pub fn of(request: &PathRequest, selection: &Selection) -> Result<Self, MeasurementError> {
         let filter = compile(request.filter.as_deref())?;
         let interfaces = indices(&request.interfaces)?;
+        let reasons = DropReasons::of_this_kernel();
         let group = cgroup::resolve(request.cgroup.as_deref())?;
         let has_groups = request.group != Group::None;
         let mut options = PathOptions {
@@ -46,7 +47,8 @@ impl Settings {
             groups_max: if has_groups { request.groups_max } else { 0 },
             reads_headers: u32::from(request.path.is_some() || has_groups || group.id != 0),
             follows_readers: u32::from(selection.others.contains(&"path_read")),
-            delivered_reasons: DropReasons::of_this_kernel().delivered(),
+            delivered_reasons: reasons.delivered(),
+            refused_reason: reasons.refused(),
             ..PathOptions::default()
         };
         options.interfaces[..interfaces.len()].copy_from_slice(&interfaces);
