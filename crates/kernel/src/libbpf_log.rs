@@ -2,9 +2,12 @@
 
 use crate::objects::CompiledObject;
 use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel};
-use std::sync::Mutex;
+use std::cell::RefCell;
 
-static LAST_LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+thread_local! {
+    /// libbpf calls back on the thread that called it, and objects may be loaded beside each other.
+    static LAST_LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
 const LINES_MAX: usize = 200;
 
 /// Keeps a line; a callback for `libbpf_rs::set_print`.
@@ -12,11 +15,11 @@ fn keep(_level: PrintLevel, line: String) {
     if std::env::var_os("PARSHALL_LIBBPF_LOG").is_some() {
         eprint!("{line}");
     }
-    if let Ok(mut lines) = LAST_LINES.lock()
-        && lines.len() < LINES_MAX
-    {
-        lines.push(line.trim().to_string());
-    }
+    LAST_LINES.with_borrow_mut(|lines| {
+        if lines.len() < LINES_MAX {
+            lines.push(line.trim().to_string());
+        }
+    });
 }
 
 /// Keeps libbpf's messages from now on, and prints none.
@@ -40,15 +43,13 @@ pub fn explained(error: &libbpf_rs::Error) -> String {
 
 /// The line that most likely has the reason, with the verifier's reason where it gave one. Clears the rest.
 fn take() -> Option<String> {
-    let mut lines = LAST_LINES.lock().ok()?;
+    let lines = LAST_LINES.take();
     let found = lines
         .iter()
         .find(|line| line.contains("kernel BTF") || line.contains("failed"))
         .or_else(|| lines.last())
         .map(|line| line.trim_start_matches("libbpf: ").to_string());
     let verifier = lines.iter().find_map(|line| verifier_reason(line));
-    let verifier = verifier.map(str::to_string);
-    lines.clear();
     match (found, verifier) {
         (Some(found), Some(reason)) => Some(format!("{found}: {reason}")),
         (found, _) => found,

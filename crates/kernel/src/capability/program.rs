@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::ptr;
 
@@ -119,6 +120,18 @@ impl Kind {
 /// One probe for each kind of program, the helpers and the tracepoints.
 pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
     crate::libbpf_log::listen();
+    // The kernel verifies programs beside each other: those of ours take most of the time.
+    std::thread::scope(|scope| {
+        let ours =
+            [of_tcp, of_capture, of_path].map(|probe| scope.spawn(move || probe(privileges)));
+        let small = small_programs(privileges);
+        let ours = ours.map(|probe| probe.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        small.into_iter().chain(ours).collect()
+    })
+}
+
+/// Programs of two instructions.
+fn small_programs(privileges: &Privileges) -> Vec<Probe> {
     let btf = Btf::from_vmlinux().ok();
     let btf = btf.as_ref();
     let attempt = |name, outcome, needed, remedy| {
@@ -184,24 +197,29 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
         attempt("program.kprobe", kprobe(), &TRACING, slower),
         attempt("program.fentry", fentry(btf), &TRACING, slower),
         helpers(privileges),
-        ours(
-            "program.of_tcp",
-            privileges,
-            &["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"],
-            || hooks::try_programs().map_err(|error| error.to_string()),
-        ),
-        ours(
-            "program.of_capture",
-            privileges,
-            &["CAP_BPF", "CAP_NET_ADMIN"],
-            || generation::try_programs().map_err(|error| error.to_string()),
-        ),
-        path_stages(privileges),
     ]
 }
 
+fn of_tcp(privileges: &Privileges) -> Probe {
+    ours(
+        "program.of_tcp",
+        privileges,
+        &["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"],
+        || hooks::try_programs().map_err(|error| error.to_string()),
+    )
+}
+
+fn of_capture(privileges: &Privileges) -> Probe {
+    ours(
+        "program.of_capture",
+        privileges,
+        &["CAP_BPF", "CAP_NET_ADMIN"],
+        || generation::try_programs().map_err(|error| error.to_string()),
+    )
+}
+
 /// The programs of the path; stages that this kernel lacks are named.
-fn path_stages(privileges: &Privileges) -> Probe {
+fn of_path(privileges: &Privileges) -> Probe {
     const NAME: &str = "program.of_path";
     const NEEDED: [&str; 3] = ["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"];
     let mut missing = Vec::new();
