@@ -217,7 +217,7 @@ def run_traffic(traffics: list[Traffic], chance: random.Random, steps: int) -> l
     for traffic in traffics:
         count = chance.choice((1, 2))
         for _ in range(count):
-            # Of what a queue sends beside noise, some may be unseen on this machine: blind_spots.py.
+            # Of what a queue sends beside noise, some kernels hide much: tests/hidden_events.py.
             steps_here = [step for step in STEPS if not (traffic.is_disturbed and step is queue_too_short)]
             names = chance.choices(steps_here, k=steps // count)
             drawn += [step.__name__ for step in names]

@@ -1,5 +1,6 @@
 """The testbed on this machine: what links do to packets, what ledgers say, what stays behind."""
 
+import itertools
 import json
 import os
 import re
@@ -86,7 +87,7 @@ def test_rate_is_obeyed_and_every_missing_packet_was_dropped_by_the_queue(bed, p
     a, b, link = two_hosts(bed, rate_bps=20e6, queue_packets=50)
     probe = probe(link, a, b)
     for _ in range(500):
-        # Five times what the link takes: its queue never runs empty, and others get the CPU.
+        # Five times what the link takes, and others get the CPU.
         for _ in range(8):
             probe.send(1472)
         time.sleep(0.001)
@@ -258,15 +259,18 @@ def test_the_kernel_obeys_the_same_rate(bed, probe, until):
     link = bed.link(a, b, rate_bps=20e6, queue_packets=50, backend="kernel")
     probe = probe(link, a, b)
     for _ in range(500):
-        # Five times what the link takes: its queue never runs empty, and others get the CPU.
+        # Five times what the link takes, and others get the CPU.
         for _ in range(8):
             probe.send(1472)
         time.sleep(0.001)
     queue = lambda: link.statistics()["qdiscs"]["left"]  # noqa: E731
     until("the queue is empty", lambda: all(qdisc["qlen"] == 0 for qdisc in queue()))
     arrivals, sent = probe.arrivals.read(), len(probe.departures.read())
-    bits = sum(stamp.frame_bytes for stamp in arrivals[1:]) * 8
-    assert bits * 1e9 / (arrivals[-1].at_ns - arrivals[0].at_ns) == pytest.approx(20e6, rel=0.02)
+    # Where the sender waited long for its CPU, the queue ran empty: that is in few of these stretches.
+    stretches = itertools.pairwise(arrivals[::25])
+    bits = 25 * arrivals[0].frame_bytes * 8
+    rates_bps = [bits * 1e9 / (last.at_ns - first.at_ns) for first, last in stretches]
+    assert statistics.median(rates_bps) == pytest.approx(20e6, rel=0.02)
     assert queue()[0]["drops"] == sent - len(arrivals) > 0
 
 

@@ -1,0 +1,99 @@
+"""Events that the kernel hides from every eBPF program, counted by a witness that is none.
+
+Some kernels hide the first process from everybody, root among them. One that was looked at runs no tracing programs, of
+whomever, in a softirq that interrupts a thread of that process, and counts nothing: packets and retransmissions that a
+timer sends at such a moment are in no measurement. ftrace sees them.
+"""
+
+import ctypes
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+_THREADS = Path("/proc/1/task")
+_NAME = "parshall-tests-"
+_EVENTS = ("net/net_dev_queue", "net/netif_receive_skb", "tcp/tcp_retransmit_skb")
+_MNT_DETACH = 2
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def hides_first_process() -> bool:
+    """Whether root cannot see the first process's namespaces."""
+    try:
+        Path("/proc/1/ns/net").readlink()
+    except PermissionError:
+        return os.geteuid() == 0
+    return False
+
+
+class HiddenEvents:
+    """What network events interrupt threads of the first process, for as long as it is open."""
+
+    def __init__(self) -> None:
+        self._place = -1
+        self._threads: set[str] = set()
+
+    def open(self) -> None:
+        """Begin, where the kernel hides events and shows them to ftrace."""
+        if self._place >= 0 or not hides_first_process():
+            return
+        with suppress(OSError):
+            self._place = _tracing()
+            with os.scandir(self._place) as instances:
+                names = [instance.name for instance in instances]
+            for name in names:
+                if name.startswith(_NAME) and not Path("/proc", name.removeprefix(_NAME)).exists():
+                    os.rmdir(name, dir_fd=self._place)
+            os.mkdir(self._name, dir_fd=self._place)
+            self.forget()
+
+    def forget(self) -> None:
+        """Begin anew; the process may have new threads."""
+        if self._place < 0:
+            return
+        threads = {thread.name for thread in _THREADS.iterdir()}
+        if threads != self._threads:
+            self._threads = threads
+            for event in _EVENTS:
+                self._write(f"events/{event}/filter", " || ".join(f"common_pid == {number}" for number in threads))
+                self._write(f"events/{event}/enable", "1")
+        self._write("trace", "")
+
+    def count(self) -> int:
+        """Return the events since then."""
+        if self._place < 0:
+            return 0
+        with open(f"{self._name}/trace", opener=self._open) as trace:
+            return sum(not line.startswith("#") for line in trace)
+
+    def close(self) -> None:
+        """Leave nothing in the kernel."""
+        if self._place < 0:
+            return
+        with suppress(OSError):
+            os.rmdir(self._name, dir_fd=self._place)
+        os.close(self._place)
+        self._place = -1
+
+    @property
+    def _name(self) -> str:
+        return f"{_NAME}{os.getpid()}"
+
+    def _open(self, path: str, flags: int) -> int:
+        return os.open(path, flags, dir_fd=self._place)
+
+    def _write(self, path: str, text: str) -> None:
+        with open(f"{self._name}/{path}", "w", opener=self._open) as file:
+            file.write(text)
+
+
+def _tracing() -> int:
+    """Open tracefs's directory of instances, which nobody else sees mounted."""
+    with tempfile.TemporaryDirectory(prefix="parshall-tracing-") as place:
+        if _libc.mount(b"none", os.fsencode(place), b"tracefs", 0, None):
+            raise OSError(ctypes.get_errno(), "mount tracefs")
+        try:
+            return os.open(f"{place}/instances", os.O_RDONLY | os.O_DIRECTORY)
+        finally:
+            _libc.umount2(os.fsencode(place), _MNT_DETACH)
