@@ -3,8 +3,9 @@
 Run as root: ``python benches/path.py [--rounds 7] [--count 600000] [--receive rps]``. Source, router and sink are
 network namespaces; the generator offers more than the router can forward, and the sink counts what arrives. In every
 round each mode is measured once, in shuffled order, and compared with the mean of the two bare runs around it: the
-speed of a shared machine drifts. Prints one line of JSON: for each mode the share of the capacity that is kept, median
-and quartiles, and what a forwarded packet cost more, ns.
+speed of a shared machine drifts. So is how long the commands take to start. Prints one line of JSON: for each mode the
+share of the capacity that is kept, median and quartiles, what a forwarded packet cost more, ns, and how many times the
+cost of empty programs at the same places that is; for each command the median time to its first line, s.
 
 h2, h5, h9
     Histograms of 2, 5 and 9 stages that forwarded packets pass.
@@ -16,6 +17,8 @@ log9
     A row of 9 stages for each packet, into a file.
 log9_16
     The same of every 16th packet.
+e2, e5, e9
+    Programs that do nothing at the places of these stages: the bound.
 bpftrace5
     A bpftrace script with the same 5 tracepoints, a time for each packet and histograms.
 """
@@ -25,11 +28,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from _empty import empty_programs
 from _record import finish, parser_for, version_of
 
 from parshall.path import PathProfile
@@ -41,6 +46,14 @@ from parshall.router.traffic import Traffic
 TWO = ["receive", "start_xmit"]
 FIVE = ["gro", "receive", "queue", "start_xmit", "xmit"]
 NINE = [*FIVE, "tcx_ingress", "pre_routing", "forward", "post_routing"]
+PARSHALL = [sys.executable, "-m", "parshall"]
+# Each with the text of the line that says that it has started; without, until it has ended.
+STARTS = {
+    "doctor": (["doctor"], ""),
+    "path": (["path", "-d", "1"], "started, "),
+    "path_log": (["path", "-d", "1", "-o", "/dev/null", "--reads"], "started, "),
+}
+EMPTY = ("e2", "e5", "e9")
 SHARE_LENGTH = 10
 # Packets of the generator: 4 flows, so that there are connections to tell apart.
 FLOWS = 4
@@ -78,6 +91,26 @@ def bpftrace() -> Iterator[None]:
         process.communicate()
 
 
+def stages_of(mode: str) -> list[str]:
+    """Return the stages that a mode has."""
+    return TWO if "2" in mode else FIVE if "5" in mode else NINE
+
+
+def start_s(command: str) -> float:
+    """Return how long a command takes until it has started."""
+    words, started = STARTS[command]
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [*PARSHALL, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+    )
+    assert process.stderr is not None
+    if started and not any(started in line for line in process.stderr):
+        raise RuntimeError(f"parshall {command} did not start")
+    took_s = time.monotonic() - began
+    process.communicate()
+    return took_s if started else time.monotonic() - began
+
+
 @contextmanager
 def measuring(mode: str, bed: RouterTestbed, directory: str, found: dict[str, Any]) -> Iterator[None]:
     """Follow the router's packets while the block runs."""
@@ -88,9 +121,13 @@ def measuring(mode: str, bed: RouterTestbed, directory: str, found: dict[str, An
         with bpftrace():
             yield
         return
+    stages = stages_of(mode)
+    if mode in EMPTY:
+        with empty_programs(stages, bed.router, bed.ingress):
+            yield
+        return
     options: dict[str, Any] = {"interface": bed.ingress, "netns": bed.router.namespace}
     log = Path(directory) / "path.arrow" if mode.startswith("log") else None
-    stages = TWO if "2" in mode else FIVE if "5" in mode else NINE
     if mode == "h9_share":
         options |= {"share": 0.05, "seed": random.getrandbits(32)}
     if mode == "h5_connection":
@@ -119,11 +156,12 @@ def main() -> None:
     parser = parser_for(__doc__, rounds=7)
     parser.add_argument("--count", type=int, default=600_000)
     parser.add_argument("--receive", default="rps", choices=["rps", "threaded"])
-    parser.add_argument("--modes", default="h2,h5,h9,h9_share,h5_connection,log9,log9_16,bpftrace5")
+    parser.add_argument("--modes", default="h2,h5,h9,h9_share,h5_connection,log9,log9_16,e2,e5,e9,bpftrace5")
     arguments = parser.parse_args()
     modes = arguments.modes.split(",")
     rates: dict[str, list[tuple[float, float]]] = {mode: [] for mode in modes}
     ledgers: dict[str, Any] = {}
+    starts: dict[str, list[float]] = {command: [] for command in STARTS}
     with RouterTestbed(Setup(receive=arguments.receive)) as bed, tempfile.TemporaryDirectory() as directory:
 
         def run(mode: str, seed: int) -> float:
@@ -142,6 +180,8 @@ def main() -> None:
                 after = run("bare", seed)
                 rates[mode].append((with_probes, (before + after) / 2))
                 before = after
+            for command, times_s in starts.items():
+                times_s.append(start_s(command))
             print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
     results = {}
     for mode, pairs in rates.items():
@@ -155,10 +195,16 @@ def main() -> None:
             **ledgers.get(mode, {}),
         }
     for mode, result in sorted(results.items()):
-        print(f"{mode:15} kept {result['kept']:.3f}  {result['cost_ns']:6.0f} ns a packet", file=sys.stderr)
+        bound = results.get(next((one for one in EMPTY if stages_of(one) == stages_of(mode)), ""))
+        if bound and bound["cost_ns"] > 0:
+            result["times_empty"] = result["cost_ns"] / bound["cost_ns"]
+        ratio = f", {result['times_empty']:.2f} times the empty programs" if "times_empty" in result else ""
+        print(f"{mode:15} kept {result['kept']:.3f}  {result['cost_ns']:6.0f} ns a packet{ratio}", file=sys.stderr)
+    for command, times_s in starts.items():
+        print(f"{command:15} started after {statistics.median(times_s):.2f} s", file=sys.stderr)
     finish(
         "path",
-        {"receive": arguments.receive, "modes": results},
+        {"receive": arguments.receive, "modes": results, "starts_s": starts},
         {"bpftrace": version_of("bpftrace", "--version")},
         arguments.archive,
     )
