@@ -135,7 +135,7 @@ struct tcp_skb_cb {
 	__u8 tcp_flags;
 };
 
-struct net_device { possible_net_t nd_net; int ifindex; };
+struct net_device { possible_net_t nd_net; int ifindex; unsigned char lower_level; };
 struct sk_buff {
 	struct sk_buff *next;
 	struct net_device *dev;

@@ -13,6 +13,7 @@
 /*
  * A stage where packets come in. A packet that is there already is the same only if it came from a stage before, with its
  * data where it was. A bridge lets a packet pass `receive` twice: the first time, it gets the number of its interface.
+ * Between both, br_netfilter lets it pass `pre_routing`.
  */
 static __always_inline void arrive(struct sk_buff *skb, const __u32 stage)
 {
@@ -20,16 +21,22 @@ static __always_inline void arrive(struct sk_buff *skb, const __u32 stage)
 	struct path_packet *packet = find_packet(skb, &place);
 
 	if (packet && (packet->last_stage < stage ? packet->head == head_of(skb) :
-		       packet->last_stage == STAGE_RECEIVE && stage == STAGE_RECEIVE && skb->skb_iif))
+		       packet->last_stage <= STAGE_PRE_ROUTING && stage == STAGE_RECEIVE && skb->skb_iif))
 		pass(packet, stage);
 	else
 		begin_packet(skb, stage, 0, 0);
 }
 
-/* Whether a packet can be the one at a stage below the queue: nothing comes there twice, or past the queue. */
-static __always_inline int is_leaving(const struct path_packet *packet, const __u32 stage)
+/* Whether an interface that stands on another one has given a packet on as it is; a tunnel puts headers before it. */
+static __always_inline int is_given_on(const struct path_packet *packet, const struct sk_buff *skb)
 {
-	return !(packet->seen & (DELIVERING | LEAVING)) &&
+	return packet->seen & STACKED && packet->stacked_bytes == (__u8)skb->len;
+}
+
+/* Whether a packet can be the one at a stage below the queue: nothing comes there twice, or past the queue. */
+static __always_inline int is_leaving(const struct path_packet *packet, const struct sk_buff *skb, const __u32 stage)
+{
+	return (!(packet->seen & (DELIVERING | LEAVING)) || is_given_on(packet, skb)) &&
 	       (stage <= STAGE_QUEUE || !(options.stages & BIT(STAGE_QUEUE)) || packet->seen & BIT(STAGE_QUEUE));
 }
 
@@ -43,7 +50,7 @@ static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u3
 	struct path_whole *whole;
 	int is_ours = !skb->skb_iif;
 
-	if (packet && is_leaving(packet, stage) && (!is_ours || !(packet->seen & ARRIVING))) {
+	if (packet && is_leaving(packet, skb, stage) && (!is_ours || !(packet->seen & ARRIVING))) {
 		packet->head = head_of(skb);
 		packet->seen &= ~JOINED; /* the pieces of a datagram go on as its fragments */
 		pass(packet, stage);
@@ -235,7 +242,7 @@ int BPF_PROG(path_qdisc_enqueue, void *qdisc, const void *queue, struct sk_buff 
 	struct path_packet *packet = find_packet(skb, &place);
 
 	/* A discipline of another network namespace may have an sk_buff that was delivered before. */
-	if (packet && is_leaving(packet, STAGE_QDISC_ENQUEUE))
+	if (packet && is_leaving(packet, skb, STAGE_QDISC_ENQUEUE))
 		pass(packet, STAGE_QDISC_ENQUEUE);
 	return 0;
 }
@@ -250,7 +257,7 @@ int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, st
 	if (!skb)
 		return 0;
 	packet = find_packet(skb, &place);
-	if (packet && is_leaving(packet, STAGE_QDISC_DEQUEUE)) {
+	if (packet && is_leaving(packet, skb, STAGE_QDISC_DEQUEUE)) {
 		pass(packet, STAGE_QDISC_DEQUEUE);
 		if (pieces_of(skb))
 			remember_whole(packet, skb, place);
@@ -281,6 +288,13 @@ int BPF_PROG(path_start_xmit, struct sk_buff *skb, struct net_device *dev)
 	if (pieces_of(skb))
 		forget_whole(packet, skb);
 	note_interface(packet, dev);
+	/* A bridge, bond, VLAN or MACVLAN gives it to the interface below, where it is sent. */
+	if (dev->lower_level > 1) {
+		packet->seen |= STACKED;
+		packet->stacked_bytes = skb->len;
+		return 0;
+	}
+	packet->seen &= ~STACKED;
 	if (!(options.stages & BIT(STAGE_XMIT)))
 		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 1);
 	return 0;
@@ -342,10 +356,18 @@ static __always_inline int is_copy(const struct sk_buff *skb, unsigned int reaso
 	return (is_of_closed_queue(reason) || reason == UNSPECIFIED) && socket_family(skb) == AF_PACKET;
 }
 
+/* A datagram in the queue of a UDP socket has numbers of UDP's in the place of its device. */
+static __noinline int was_queued_by_udp(const struct sk_buff *skb)
+{
+	__u64 device;
+
+	return !bpf_core_read(&device, sizeof(device), &skb->dev) && device && device >> 56 != 0xff;
+}
+
 /*
- * Whether the kernel frees what it has delivered as it frees a drop: what is left in the queue of a socket that is closed;
- * and without a reason, what a TCP connection in TIME_WAIT has handled. The first is known by its socket also in network
- * namespaces in which `local_in` is not attached.
+ * Whether the kernel frees what it has delivered as it frees a drop: what is left in the queue of a socket that is closed,
+ * without a reason by UDP; and without a reason, what a TCP connection in TIME_WAIT has handled. The first is known by its
+ * socket also in network namespaces in which `local_in` is not attached.
  */
 static __always_inline int is_delivered(const struct path_packet *packet, const struct sk_buff *skb, unsigned int reason)
 {
@@ -353,7 +375,11 @@ static __always_inline int is_delivered(const struct path_packet *packet, const 
 
 	if (packet->seen & DELIVERING)
 		return is_of_closed_queue(reason) || reason == UNSPECIFIED;
-	if (!is_of_closed_queue(reason) || !(packet->seen & ARRIVING))
+	if (!(packet->seen & ARRIVING))
+		return 0;
+	if (reason == UNSPECIFIED)
+		return was_queued_by_udp(skb);
+	if (!is_of_closed_queue(reason))
 		return 0;
 	family = socket_family(skb);
 	return family == AF_INET || family == AF_INET6;

@@ -259,7 +259,9 @@ static __noinline struct path_whole *whole_of(const struct sk_buff *skb)
 /* Whether what is freed without a reason was cut: it was given to a queue, and no driver had it. */
 static __always_inline int was_cut(const struct path_packet *packet, const struct sk_buff *skb)
 {
-	return packet->seen & BIT(STAGE_QUEUE) && !(packet->seen & (DELIVERING | LEAVING)) && pieces_of(skb);
+	int has_left = packet->seen & LEAVING && !(packet->seen & STACKED);
+
+	return packet->seen & BIT(STAGE_QUEUE) && !(packet->seen & DELIVERING) && !has_left && pieces_of(skb);
 }
 
 /* ---- fragments ------------------------------------------------------------------------------------ */

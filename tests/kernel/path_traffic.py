@@ -226,8 +226,6 @@ def crafted(traffic: Traffic, chance: random.Random) -> None:
     reason, make = plain[kind]
     if reason:
         traffic.ask(reason, count)
-    if kind == "through" and not from_wire and box.features.is_bridged:
-        traffic.ask("forwarded to a bridge", count)
     for at in range(count):
         for packet in make(at):
             inject(packet)

@@ -41,6 +41,7 @@ class Features:
     tun_kind: int
     has_vxlan: bool
     forwards: bool
+    has_br_netfilter: bool
 
     @classmethod
     def draw(cls, chance: random.Random) -> "Features":
@@ -50,6 +51,7 @@ class Features:
             tun_kind=chance.choice([IFF_TUN, IFF_TAP]),
             has_vxlan=chance.random() < 0.5,
             forwards=chance.random() < 0.8,
+            has_br_netfilter=chance.random() < 0.3,
         )
 
 
@@ -123,8 +125,8 @@ class Box:
             for at in range(3)
         ]
         if self.features.is_bridged:
-            self.host.sysctl("net.bridge.bridge-nf-call-iptables", 0)
-            self.host.sysctl("net.bridge.bridge-nf-call-ip6tables", 0)
+            for family in ("ip", "ip6"):
+                self.host.sysctl(f"net.bridge.bridge-nf-call-{family}tables", int(self.features.has_br_netfilter))
             lines += [
                 f"link add br0 index 31 address {BOX_MAC} type bridge stp_state 0 mcast_snooping 0",
                 "link set eth0 master br0",
