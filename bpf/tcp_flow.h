@@ -484,21 +484,32 @@ static __noinline void end_handshake(const struct connection_key *connection,
 	bpf_map_delete_elem(&handshakes, connection);
 }
 
-/* Gives a handshake its number, and replaces an older one between the same ends. */
-static __noinline struct flow_state *begin_handshake(const struct connection_key *connection,
-						     __u32 syn_seq)
+/* Ends the handshake that has been there the longest, when there are too many; returns its place. */
+static __noinline struct handshake_place *free_place(void)
 {
 	__u32 place = __sync_fetch_and_add(&handshakes_begun, 1) & (HANDSHAKES_MAX - 1);
 	struct handshake_place *oldest = bpf_map_lookup_elem(&handshake_order, &place);
-	struct flow_state *former, fresh = { .syn_seq = syn_seq };
+	struct flow_state *former;
+
+	if (!oldest || !oldest->flow)
+		return oldest;
+	former = bpf_map_lookup_elem(&handshakes, &oldest->connection);
+	if (former && former->flow == oldest->flow)
+		end_handshake(&oldest->connection, former);
+	return oldest;
+}
+
+/*
+ * Gives a handshake its number, and replaces an older one between the same ends. It does not call free_place itself: with
+ * what that calls, the stack would be too deep.
+ */
+static __noinline struct flow_state *begin_handshake(struct handshake_place *oldest, const struct connection_key *connection,
+						     __u32 syn_seq)
+{
+	struct flow_state fresh = { .syn_seq = syn_seq };
 
 	if (!oldest)
 		return 0;
-	if (oldest->flow) {
-		former = bpf_map_lookup_elem(&handshakes, &oldest->connection);
-		if (former && former->flow == oldest->flow)
-			end_handshake(&oldest->connection, former);
-	}
 	fresh.flow = next_flow();
 	fresh.last_packet_ns = bpf_ktime_get_ns();
 	oldest->connection = *connection;

@@ -90,7 +90,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 		flow = 0;
 	}
 	if (!flow) {
-		flow = begin_handshake(connection, syn_seq);
+		flow = begin_handshake(free_place(), connection, syn_seq);
 		if (!flow) {
 			count(&account->failed);
 			return PASS;
