@@ -20,7 +20,7 @@ from typing import Any
 RUN_DIRECTORY = Path("/run/parshall")
 MEMBER = 65534
 LIST = {"request": "list"}
-JOIN = {"request": "join", "version": 1}
+JOIN = {"request": "join", "version": 2}
 # Limit of one packet to the keeper; longer messages are split.
 PART_BYTES = 128 << 10
 # The keeper answers most requests sooner; an unanswered one must not delay the attack.
@@ -92,7 +92,7 @@ def hostile_message(random: Random) -> bytes:
             {"request": "account"},
             {"request": "leave"},
             {"request": "subscribe", "subscriptions": random.choice([subscriptions, subscriptions, *numbers])},
-            {"request": "found", "ring": random.choice(numbers), "version": 1},
+            {"request": "found", "ring": random.choice(numbers), "version": 2},
             random.choice(numbers),
         ]
     )

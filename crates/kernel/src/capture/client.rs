@@ -47,6 +47,8 @@ pub enum KeeperMessage {
     },
     /// The subscriptions have ended.
     Left(Left),
+    /// The filters have changed: packets that the hooks see from now on pass the new ones alone.
+    Replaced,
 }
 
 /// A connection to the keeper of a ring, and the ring in memory.
@@ -172,6 +174,17 @@ impl Client {
         Ok(())
     }
 
+    /// Asks to change the filters of all subscriptions, in their order; [`Client::receive`] has the answer, or
+    /// [`CaptureError::Refused`], when it comes. Until then, the old ones hold.
+    pub fn request_replace(
+        &mut self,
+        subscriptions: Vec<(Subscription, CompiledFilter)>,
+    ) -> Result<(), CaptureError> {
+        self.channel
+            .send(&Request::Replace { subscriptions }, &[])
+            .map_err(|error| connection_error(&self.ring.name, &error))
+    }
+
     /// Asks to end the subscriptions; [`Client::receive`] has the account when it comes.
     pub fn request_leave(&mut self) -> Result<(), CaptureError> {
         self.channel
@@ -200,6 +213,7 @@ impl Client {
                 Ok(KeeperMessage::Account { counts, run_times })
             }
             Answer::Left(left) => Ok(KeeperMessage::Left(left)),
+            Answer::Replaced => Ok(KeeperMessage::Replaced),
             answer => Err(unexpected(answer)),
         }
     }

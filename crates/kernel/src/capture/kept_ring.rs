@@ -66,9 +66,11 @@ struct KeptHook {
     is_removed: bool,
 }
 
-/// Subscribers about to join, each with its bit, and their programs.
+/// Subscribers about to join or to change their filters, each with its bit, and their programs.
 pub(super) struct Join {
     bits: Vec<usize>,
+    /// They subscribe already, and their counts go on.
+    pub(super) is_replacement: bool,
     /// The programs.
     pub(super) preparation: Preparation,
 }
@@ -195,34 +197,49 @@ impl KeptRing {
         Err(failure.unwrap_or_else(|| CaptureError::load("no hook is possible")))
     }
 
-    /// Begins to add subscribers, all or none; [`KeptRing::join`] completes it when the programs are
-    /// ready. Nothing changes until then.
+    /// Begins to add subscribers, or to change the filters of those with the bits `replaced`, all or none;
+    /// [`KeptRing::join`] completes it when the programs are ready. Nothing changes until then.
     pub(super) fn prepare_join(
         &self,
         subscriptions: &[(Subscription, CompiledFilter)],
+        replaced: &[usize],
     ) -> Result<Join, CaptureError> {
         for (subscription, _) in subscriptions {
             subscription.check()?;
         }
+        let bits = match replaced {
+            [] => self.free_bits(subscriptions.len())?,
+            _ => replaced.to_vec(),
+        };
+        let leaving = replaced.iter().fold(0, |mask, bit| mask | 1 << bit);
+        let new = bits.iter().zip(subscriptions);
+        let new = new.map(|(bit, (subscription, filter))| (*bit, subscription, filter));
+        let preparation = self.prepare(self.wanted(leaving).into_iter().chain(new).collect())?;
+        Ok(Join {
+            bits,
+            is_replacement: !replaced.is_empty(),
+            preparation,
+        })
+    }
+
+    fn free_bits(&self, count: usize) -> Result<Vec<usize>, CaptureError> {
         let bits: Vec<usize> = (0..CAPTURE_SUBSCRIBERS_MAX)
             .filter(|bit| self.subscribers[*bit].is_none() && self.stale_bits >> bit & 1 == 0)
-            .take(subscriptions.len())
+            .take(count)
             .collect();
-        if bits.len() < subscriptions.len() {
+        if bits.len() < count {
             return Err(CaptureError::Subscribers {
                 ring: self.name.clone(),
                 present: self.subscribers.iter().flatten().count(),
-                asked: subscriptions.len(),
+                asked: count,
             });
         }
-        let new = bits.iter().zip(subscriptions);
-        let new = new.map(|(bit, (subscription, filter))| (*bit, subscription, filter));
-        let preparation = self.prepare(self.wanted(0).into_iter().chain(new).collect())?;
-        Ok(Join { bits, preparation })
+        Ok(bits)
     }
 
-    /// Adds the subscribers whose programs were prepared. Returns the bit of each, and the position in each lane
-    /// from which the ring contains their packets. No packet of the others is lost.
+    /// Adds the subscribers whose programs were prepared, or changes their filters. Returns the bit of each, and the
+    /// position in each lane from which the ring contains the packets of a new one. No packet of the others is lost,
+    /// and each packet passes the old or the new filter of a subscriber that changes.
     ///
     /// # Errors
     /// [`CaptureError`]; nothing has changed then.
@@ -231,23 +248,35 @@ impl KeptRing {
         join: Join,
         subscriptions: &[(Subscription, CompiledFilter)],
     ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
-        let Join { bits, preparation } = join;
+        let Join {
+            bits, preparation, ..
+        } = join;
         let fresh = preparation.finish()?;
         // The previous subscriber with one of these bits has left, and its last program has ended: its packets
         // lie before these positions.
         let starts = self.starts();
         let before = self.mask();
+        let mut replaced = Vec::new();
         for (bit, (subscription, filter)) in bits.iter().zip(subscriptions) {
-            self.subscribers[*bit] = Some(Subscriber {
+            let counted = self.subscribers[*bit].as_ref().map(|one| one.past.clone());
+            let new = Subscriber {
                 subscription: subscription.clone(),
                 filter: filter.clone(),
-                past: vec![HookCount::default(); self.hooks.len()],
-            });
+                past: counted.unwrap_or_else(|| vec![HookCount::default(); self.hooks.len()]),
+            };
+            replaced.push(self.subscribers[*bit].replace(new));
         }
         if let Err(error) = self.replace(fresh, before) {
-            for bit in bits {
-                self.subscribers[bit] = None;
-                self.stale_bits |= 1 << bit;
+            for (bit, old) in bits.into_iter().zip(replaced) {
+                let failed = self.subscribers[bit].take();
+                match (old, failed) {
+                    // It goes on as before, with what was counted meanwhile.
+                    (Some(old), Some(failed)) => {
+                        let past = failed.past;
+                        self.subscribers[bit] = Some(Subscriber { past, ..old });
+                    }
+                    _ => self.stale_bits |= 1 << bit,
+                }
             }
             return Err(error);
         }

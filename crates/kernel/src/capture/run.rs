@@ -146,7 +146,7 @@ impl Run {
                 }
             }
             KeeperMessage::Account { counts, .. } => self.counts = counts,
-            KeeperMessage::Left(_) => {} // not requested yet
+            KeeperMessage::Left(_) | KeeperMessage::Replaced => {} // not requested
         }
         Ok(())
     }

@@ -23,7 +23,8 @@ pub(super) struct ChangeRequest {
 }
 
 enum ChangeKind {
-    Join(User, Subscriptions),
+    /// With the bits whose subscriptions these replace; without any, they get free bits.
+    Join(User, Subscriptions, Vec<usize>),
     Leave(Vec<usize>),
 }
 
@@ -67,15 +68,21 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Subscriptions are to join.
-    pub fn join(&mut self, connection: u64, user: User, subscriptions: Subscriptions) {
+    /// Subscriptions are to join, or to replace those of the same connection that have these bits.
+    pub fn join(
+        &mut self,
+        connection: u64,
+        user: User,
+        subscriptions: Subscriptions,
+        replaced: Vec<usize>,
+    ) {
         let round = self.joins_of(user);
         let mut before: HashMap<u32, usize> = HashMap::new();
         // The change in preparation stays first.
         let first = usize::from(self.preparing.is_some());
         let mut place = self.waiting.len();
         for (index, request) in self.waiting.iter().enumerate() {
-            let ChangeKind::Join(other, _) = &request.what else {
+            let ChangeKind::Join(other, ..) = &request.what else {
                 continue;
             };
             let earlier = before.entry(other.id).or_default();
@@ -92,7 +99,7 @@ impl Changes {
         }
         let request = ChangeRequest {
             connection: Some(connection),
-            what: ChangeKind::Join(user, subscriptions),
+            what: ChangeKind::Join(user, subscriptions, replaced),
         };
         self.waiting.insert(place, request);
     }
@@ -108,7 +115,10 @@ impl Changes {
         self.waiting
             .iter()
             .filter_map(|request| match &request.what {
-                ChangeKind::Join(user, subscriptions) => Some((*user, subscriptions.len())),
+                // Those that replace others are counted with these.
+                ChangeKind::Join(user, subscriptions, replaced) => {
+                    Some((*user, subscriptions.len() - replaced.len()))
+                }
                 ChangeKind::Leave(_) => None,
             })
     }
@@ -165,10 +175,12 @@ impl Changes {
         let preparing = match self.preparing.take() {
             Some(preparing) => preparing,
             None => match &first.what {
-                ChangeKind::Join(_, subscriptions) => match ring.prepare_join(subscriptions) {
-                    Ok(join) => Preparing::Join(join),
-                    Err(error) => return Some((self.waiting.pop_front()?, Err(error))),
-                },
+                ChangeKind::Join(_, subscriptions, replaced) => {
+                    match ring.prepare_join(subscriptions, replaced) {
+                        Ok(join) => Preparing::Join(join),
+                        Err(error) => return Some((self.waiting.pop_front()?, Err(error))),
+                    }
+                }
                 ChangeKind::Leave(bits) => Preparing::Leave(ring.prepare_leave(bits)),
             },
         };
@@ -179,7 +191,7 @@ impl Changes {
         let mut request = self.waiting.pop_front()?;
         let what = std::mem::replace(&mut request.what, ChangeKind::Leave(Vec::new()));
         let change = match (preparing, what) {
-            (Preparing::Join(join), ChangeKind::Join(_, subscriptions)) => {
+            (Preparing::Join(join), ChangeKind::Join(_, subscriptions, _)) => {
                 Change::Join(join, subscriptions)
             }
             (Preparing::Leave(preparation), ChangeKind::Leave(bits)) => {
@@ -208,7 +220,7 @@ mod tests {
             (6, two),
             (7, root),
         ] {
-            changes.join(connection, user, Vec::new());
+            changes.join(connection, user, Vec::new(), Vec::new());
         }
         changes.leave(Some(8), vec![3]);
         let order: Vec<_> = changes

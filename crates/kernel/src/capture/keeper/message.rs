@@ -11,7 +11,7 @@ use crate::capture::request::{RingRequest, Subscription};
 use crate::net::interface::Interface;
 
 /// Version of these messages and of the records in the ring.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// From a subscriber to the keeper.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,6 +33,11 @@ pub enum Request {
     /// Takes in subscribers.
     Subscribe {
         /// What each wants, and its filter as a program.
+        subscriptions: Vec<(Subscription, CompiledFilter)>,
+    },
+    /// Changes the filters of all subscribers of this connection, in their order. Their counts go on.
+    Replace {
+        /// What each wants from now on, and its filter as a program.
         subscriptions: Vec<(Subscription, CompiledFilter)>,
     },
     /// Asks what was counted so far.
@@ -57,6 +62,8 @@ pub enum Answer {
         /// For each lane: where what they want begins.
         starts: Vec<Start>,
     },
+    /// To `Replace`: packets that the hooks see from now on pass the new filters alone.
+    Replaced,
     /// To `Account`.
     Account {
         /// For each subscription of the connection, by hook.

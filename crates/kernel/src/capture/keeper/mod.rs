@@ -255,7 +255,19 @@ impl Keeper {
                 match self.may_subscribe(number, subscriptions.len()) {
                     Ok(()) => {
                         let Connection { number, user, .. } = self.connections[number];
-                        self.changes.join(number, user, subscriptions);
+                        self.changes.join(number, user, subscriptions, Vec::new());
+                        return;
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Request::Replace { subscriptions } => {
+                match self.may_replace(number, subscriptions.len()) {
+                    Ok(()) => {
+                        let connection = &self.connections[number];
+                        let bits = connection.bits.clone();
+                        self.changes
+                            .join(connection.number, connection.user, subscriptions, bits);
                         return;
                     }
                     Err(error) => Err(error),
@@ -268,6 +280,8 @@ impl Keeper {
             Request::Leave => {
                 let connection = &mut self.connections[number];
                 let bits = std::mem::take(&mut connection.bits);
+                // Another connection may get these bits, so no new filter may wait for them.
+                self.changes.forget(connection.number);
                 self.changes.leave(Some(connection.number), bits);
                 return;
             }
@@ -350,13 +364,7 @@ impl Keeper {
             return Err(CaptureError::keeper("join first, and subscribe once"));
         }
         let user = connection.user;
-        if !user.is_trusted && self.changes.joins_of(user) >= WAITING_OF_A_MEMBER_MAX {
-            let reason = format!(
-                "{WAITING_OF_A_MEMBER_MAX} requests of user {} wait already; try again soon",
-                user.id
-            );
-            return Err(self.full(reason));
-        }
+        self.may_wait(user)?;
         let subscribed = self
             .connections
             .iter()
@@ -367,6 +375,27 @@ impl Keeper {
             subscribed.chain(self.changes.waiting_subscriptions()),
         )
         .map_err(|reason| self.full(reason))
+    }
+
+    fn may_replace(&self, number: usize, asked: usize) -> Result<(), CaptureError> {
+        let connection = &self.connections[number];
+        let is_waiting = self.changes.has_join_of(connection.number);
+        if connection.bits.is_empty() || connection.bits.len() != asked || is_waiting {
+            let expected = "replace all subscriptions of yours, and one after another";
+            return Err(CaptureError::keeper(expected));
+        }
+        self.may_wait(connection.user)
+    }
+
+    fn may_wait(&self, user: User) -> Result<(), CaptureError> {
+        if !user.is_trusted && self.changes.joins_of(user) >= WAITING_OF_A_MEMBER_MAX {
+            let reason = format!(
+                "{WAITING_OF_A_MEMBER_MAX} requests of user {} wait already; try again soon",
+                user.id
+            );
+            return Err(self.full(reason));
+        }
+        Ok(())
     }
 
     /// Applies the changes whose programs are ready, and starts to prepare the next one.
@@ -406,6 +435,10 @@ impl Keeper {
         join: Join,
         subscriptions: &[(Subscription, CompiledFilter)],
     ) -> Result<Reply, CaptureError> {
+        if join.is_replacement {
+            self.ring.join(join, subscriptions)?;
+            return Ok(Reply::Plain(Answer::Replaced));
+        }
         let connection = &mut self.connections[number];
         // Before the programs serve the new readers: from then on no record of theirs may be overwritten.
         if let Some(slot) = connection.reader_slot {
