@@ -57,7 +57,7 @@ pub unsafe fn instructions<'program>(
 }
 
 /// `pcap_handler`.
-pub type Handler = unsafe extern "C" fn(*mut c_uchar, *const PacketHeader, *const c_uchar);
+pub type Handler = unsafe extern "C-unwind" fn(*mut c_uchar, *const PacketHeader, *const c_uchar);
 
 /// Bytes of a buffer for an error.
 pub const ERROR_BYTES: usize = 256;

@@ -1,35 +1,40 @@
 //! Errors as C programs read them: 256 bytes that end with 0.
 
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use libc::c_char;
 
 use crate::abi::ERROR_BYTES;
 
-/// A buffer for an error.
-pub struct ErrorText([c_char; ERROR_BYTES]);
+/// A buffer for an error. Any thread may set it while the program reads it, as in libpcap.
+pub struct ErrorText([AtomicU8; ERROR_BYTES]);
 
 impl ErrorText {
     /// No error.
     pub const fn new() -> Self {
-        Self([0; ERROR_BYTES])
+        Self([const { AtomicU8::new(0) }; ERROR_BYTES])
     }
 
     /// Takes a text, cut to what fits.
-    pub fn set(&mut self, text: &str) {
-        // SAFETY: the buffer has ERROR_BYTES bytes.
-        unsafe { write(self.0.as_mut_ptr(), text) };
+    pub fn set(&self, text: &str) {
+        let text = &text.as_bytes()[..fitting(text)];
+        // The last byte is never set, so that the text has an end at any time.
+        let bytes = text.iter().copied().chain([0]);
+        for (place, byte) in self.0.iter().zip(bytes) {
+            place.store(byte, Ordering::Relaxed);
+        }
     }
 
     /// The buffer, for C.
-    pub fn as_mut_ptr(&mut self) -> *mut c_char {
-        self.0.as_mut_ptr()
+    pub fn as_mut_ptr(&self) -> *mut c_char {
+        self.0[0].as_ptr().cast()
     }
 }
 
 /// A kernel's error as `strerror` says it.
 pub fn of_kernel(error: rustix::io::Errno) -> String {
-    let mut text = ErrorText::new();
+    let mut text = [0; ERROR_BYTES];
     // SAFETY: the buffer has so many bytes; the text in it ends with 0.
     unsafe {
         libc::strerror_r(error.raw_os_error(), text.as_mut_ptr(), ERROR_BYTES);
@@ -47,16 +52,21 @@ pub unsafe fn write(buffer: *mut c_char, text: &str) {
     if buffer.is_null() {
         return;
     }
-    let end = (0..ERROR_BYTES)
-        .rev()
-        .find(|end| text.is_char_boundary((*end).min(text.len())))
-        .unwrap_or(0)
-        .min(text.len());
+    let end = fitting(text);
     // SAFETY: at most ERROR_BYTES - 1 bytes and the 0, into a buffer of so many.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, end);
         *buffer.add(end) = 0;
     }
+}
+
+/// Bytes of a text that fit before the 0.
+fn fitting(text: &str) -> usize {
+    (0..ERROR_BYTES)
+        .rev()
+        .find(|end| text.is_char_boundary((*end).min(text.len())))
+        .unwrap_or(0)
+        .min(text.len())
 }
 
 #[cfg(test)]
@@ -71,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_between_characters() {
-        let mut text = ErrorText::new();
+        let text = ErrorText::new();
         text.set(&"ü".repeat(200));
         // SAFETY: the text ends with 0.
         let read = unsafe { CStr::from_ptr(text.as_mut_ptr()) };

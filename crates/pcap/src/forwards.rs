@@ -17,7 +17,7 @@ macro_rules! system_function {
             }
         };
         let address = *ADDRESS.get_or_init(|| $crate::system::symbol(name) as usize);
-        std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) $(-> $result)?>(address)
+        std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($type),*) $(-> $result)?>(address)
     }};
 }
 pub(crate) use system_function;
@@ -29,7 +29,7 @@ macro_rules! forward {
         /// # Safety
         /// As libpcap documents.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
             // SAFETY: the caller meets libpcap's requirements.
             unsafe { system_function!($name: fn($($type),*) $(-> $result)?)($($argument),*) }
         }

@@ -1,9 +1,8 @@
 //! Which handles of a program are ours. A signal handler may look one up, so no lock is taken.
 
-use std::cell::UnsafeCell;
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use libc::c_int;
 use rustix::event::{EventfdFlags, eventfd};
@@ -15,24 +14,24 @@ use crate::live::Live;
 /// Handles of one process at a time; more are captures of the system's libpcap.
 const HANDLES_MAX: usize = 1024;
 
-/// A capture that a program has created.
+/// A capture that a program has created. Threads share it: each part is immutable, atomic, or behind a lock.
 pub struct Handle {
     /// `pcap_breakloop` was called.
     pub is_broken: AtomicBool,
     /// Ends a wait.
     pub wake: OwnedFd,
-    inner: UnsafeCell<Inner>,
-}
-
-/// What only the thread that uses the handle touches.
-pub struct Inner {
     /// Before it is activated.
-    pub options: Options,
+    pub options: Mutex<Options>,
     /// Since it was activated on a ring.
-    pub live: Option<Live>,
+    pub live: OnceLock<Box<Live>>,
     /// Of the last call that failed, since it was activated on a ring.
     pub error: ErrorText,
 }
+
+const _: () = {
+    const fn is_shared_by_threads<T: Sync + Send>() {}
+    is_shared_by_threads::<Handle>();
+};
 
 /// What was set before the activation, as libpcap names it.
 pub struct Options {
@@ -80,11 +79,9 @@ pub fn add(system: *mut Pcap, device: &str) {
     let handle = Handle {
         is_broken: AtomicBool::new(false),
         wake,
-        inner: UnsafeCell::new(Inner {
-            options: Options::new(device),
-            live: None,
-            error: ErrorText::new(),
-        }),
+        options: Mutex::new(Options::new(device)),
+        live: OnceLock::new(),
+        error: ErrorText::new(),
     };
     let Ok(_alone) = CHANGES.lock() else { return };
     let free = (0..HANDLES_MAX).find(|slot| KEYS[*slot].load(Ordering::Relaxed) == 0);
@@ -134,20 +131,4 @@ pub unsafe fn all<'program>() -> impl Iterator<Item = &'program Handle> {
         // SAFETY: the caller excludes changes.
         unsafe { HANDLES[slot].load(Ordering::Relaxed).as_ref() }
     })
-}
-
-impl Handle {
-    /// What the thread that uses the handle may change. Each use takes it anew, since a callback of the program may call
-    /// any function with the same handle.
-    ///
-    /// # Safety
-    /// The calling thread is the one that uses the handle, and holds no other reference of this kind.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "the contract of pcap_t: one thread uses a handle"
-    )]
-    pub unsafe fn inner(&self) -> &mut Inner {
-        // SAFETY: the caller vouches that there is no other reference.
-        unsafe { &mut *self.inner.get() }
-    }
 }

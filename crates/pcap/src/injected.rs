@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parshall_kernel::clock::monotonic_ns;
 
@@ -12,15 +12,19 @@ const FRAMES_MAX: usize = 16_384;
 /// Bytes of each that are compared, besides its length and time.
 const COMPARED_BYTES: usize = 64;
 
-/// Sent frames that were not read yet. One thread may send while another one reads.
+/// Sent frames that were not read yet. Threads may send while another one reads.
 #[derive(Default)]
 pub struct Injected {
     frames: Mutex<VecDeque<Frame>>,
     /// Their number, readable without the lock.
     count: AtomicUsize,
+    /// Frames up to now.
+    numbers: AtomicU64,
 }
 
 struct Frame {
+    /// Two threads may send at the same time.
+    number: u64,
     /// The hook runs between these two: in the call that sends.
     from_ns: u64,
     until_ns: u64,
@@ -33,11 +37,13 @@ impl Injected {
     pub fn send<T>(&self, frame: &[u8], send: impl FnOnce() -> T) -> T {
         // Before it is sent: the thread that reads may be faster than this one.
         let from_ns = monotonic_ns();
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         self.change(|frames| {
             if frames.len() == FRAMES_MAX {
                 frames.pop_front();
             }
             frames.push_back(Frame {
+                number,
                 from_ns,
                 until_ns: u64::MAX,
                 wire_bytes: frame.len(),
@@ -47,9 +53,21 @@ impl Injected {
         let sent = send();
         let until_ns = monotonic_ns();
         self.change(|frames| {
-            let mut frames = frames.iter_mut().rev();
-            if let Some(one) = frames.find(|one| one.from_ns == from_ns) {
-                one.until_ns = until_ns;
+            // When another thread sends an equal frame, the reader may have taken this one for it: then that one stands
+            // for both.
+            let place = frames
+                .iter()
+                .rposition(|one| one.number == number)
+                .or_else(|| {
+                    frames
+                        .iter()
+                        .position(|one| one.is_equal(frame.len(), frame))
+                });
+            if let Some(one) = place.and_then(|place| frames.get_mut(place)) {
+                one.until_ns = match one.number == number {
+                    true => until_ns,
+                    false => one.until_ns.max(until_ns),
+                };
             }
         });
         sent
@@ -90,13 +108,21 @@ impl Injected {
     }
 }
 
+impl Frame {
+    /// Whether a packet, of which these bytes were captured, has the same content.
+    fn is_equal(&self, wire_bytes: usize, bytes: &[u8]) -> bool {
+        let compared = bytes.len().min(self.start.len());
+        self.wire_bytes == wire_bytes && self.start[..compared] == bytes[..compared]
+    }
+}
+
+/// The frame that a packet is. Of several that fit, the one whose call ended first: the later packets fit the others.
 fn find(frames: &VecDeque<Frame>, time_ns: u64, wire_bytes: usize, bytes: &[u8]) -> Option<usize> {
-    frames.iter().position(|one| {
-        let compared = bytes.len().min(one.start.len());
-        (one.from_ns..=one.until_ns).contains(&time_ns)
-            && one.wire_bytes == wire_bytes
-            && one.start[..compared] == bytes[..compared]
-    })
+    let fitting = frames.iter().enumerate().filter(|(_, one)| {
+        (one.from_ns..=one.until_ns).contains(&time_ns) && one.is_equal(wire_bytes, bytes)
+    });
+    let first = fitting.min_by_key(|(_, one)| one.until_ns);
+    first.map(|(place, _)| place)
 }
 
 #[cfg(test)]
@@ -129,6 +155,26 @@ mod tests {
         assert!(!injected.take(time_ns, 101, &frame));
         assert!(!injected.take(time_ns, 100, &[8; 100]));
         assert!(injected.take(time_ns, 100, &frame));
+    }
+
+    #[test]
+    fn equal_frames_of_two_threads_are_each_taken_once() {
+        let frame = [7; 100];
+        // The second call lies within the first, which hands its frame over last.
+        for is_read_early in [false, true] {
+            let injected = Injected::default();
+            let mut inner_ns = 0;
+            let outer_ns = injected.send(&frame, || {
+                inner_ns = sent(&injected, &frame);
+                if is_read_early {
+                    assert!(injected.take(inner_ns, 100, &frame));
+                }
+                monotonic_ns()
+            });
+            assert_eq!(injected.take(inner_ns, 100, &frame), !is_read_early);
+            assert!(injected.take(outer_ns, 100, &frame));
+            assert!(!injected.take(outer_ns, 100, &frame));
+        }
     }
 
     #[test]

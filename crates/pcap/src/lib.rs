@@ -3,20 +3,33 @@
 //! The loader finds this library first (`parshall pcap`). [`exports`] has the functions that know both kinds of
 //! handles, [`forwards`] those that only pass a call on to [`system`]. A capture is first a handle of the system's with
 //! recorded options. When it is activated on an interface that a ring can serve, [`live`] takes over; the
-//! caller keeps the pointer. [`reading`] is its subscription to the [`ring`]. [`handles`] knows which pointers are ours;
-//! [`ready`] makes a pollable descriptor.
+//! caller keeps the pointer. [`subscription`] is what it wants of the [`ring`]; [`reader`] reads it. [`handles`] knows
+//! which pointers are ours; [`ready`] makes a pollable descriptor.
+//!
+//! Threads share a capture: one reads, and others count, send, set filters and break its loop. [`conversation`] is how
+//! they talk to the ring's keeper; [`cancellation`] says where `pthread_cancel` ends one.
 //!
 //! The functions of `live` have the shape of a capture module: create, activate, read, inject, set_filter,
 //! set_direction, stats, close.
 
 mod abi;
+mod cancellation;
+mod conversation;
 mod error_text;
 mod exports;
 mod forwards;
 mod handles;
 mod injected;
 mod live;
-mod reading;
+mod reader;
 mod ready;
 mod ring;
+mod subscription;
 mod system;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Takes a lock. After a panic the program goes on with what is there.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -64,13 +64,7 @@ impl Ready {
         Ok(ready)
     }
 
-    /// Starts to watch other packets with the same descriptor.
-    ///
-    /// # Errors
-    /// When there is no thread.
-    pub fn watch(&mut self, watched: &Watched) -> std::io::Result<()> {
-        self.end();
-        self.is_over = Arc::default();
+    fn watch(&mut self, watched: &Watched) -> std::io::Result<()> {
         let (signal, is_over) = (Arc::clone(&self.signal), Arc::clone(&self.is_over));
         let watched = watched.clone();
         let thread = std::thread::Builder::new().name("parshall-pcap".into());

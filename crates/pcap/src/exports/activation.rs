@@ -9,15 +9,16 @@ use parshall_kernel::net::interface::Interface;
 use super::reading::system_breakloop;
 use super::{activated, fail};
 use crate::abi::{ERROR_ACTIVATED, Pcap};
+use crate::cancellation::Uncancellable;
 use crate::error_text;
 use crate::forwards::system_function;
 use crate::handles::{self, Handle, Options};
 use crate::live::{self, Live};
+use crate::lock;
 
 /// Notes what libpcap refuses after the activation, in its words; returns its status for it.
-unsafe fn fail_activated(handle: &Handle) -> c_int {
-    // SAFETY: the caller's thread uses the handle.
-    unsafe { fail(handle, "can't perform  operation on activated capture") };
+fn fail_activated(handle: &Handle) -> c_int {
+    fail(handle, "can't perform  operation on activated capture");
     ERROR_ACTIVATED
 }
 
@@ -29,7 +30,7 @@ macro_rules! export_options {
         /// # Safety
         /// As libpcap documents.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(pcap: *mut Pcap, $value: c_int) -> c_int {
+        pub unsafe extern "C-unwind" fn $name(pcap: *mut Pcap, $value: c_int) -> c_int {
             // SAFETY: the caller meets libpcap's requirements.
             unsafe { set(pcap, |pcap| system_function!($name: fn(*mut Pcap, c_int) -> c_int)(pcap, $value), |$options| $note) }
         }
@@ -54,7 +55,7 @@ unsafe fn set(
     system: impl FnOnce(*mut Pcap) -> c_int,
     note: impl FnOnce(&mut Options),
 ) -> c_int {
-    // SAFETY: the caller's thread uses the handle.
+    // SAFETY: the caller keeps what libpcap asks for.
     unsafe {
         if let Some((handle, _)) = activated(pcap) {
             return fail_activated(handle);
@@ -64,7 +65,7 @@ unsafe fn set(
         if status == 0
             && let Some(handle) = handles::find(pcap)
         {
-            note(&mut handle.inner().options);
+            note(&mut lock(&handle.options));
         }
         status
     }
@@ -75,9 +76,13 @@ unsafe fn set(
 /// # Safety
 /// As libpcap documents.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) -> *mut Pcap {
+pub unsafe extern "C-unwind" fn pcap_create(
+    device: *const c_char,
+    error: *mut c_char,
+) -> *mut Pcap {
     // SAFETY: the caller keeps what libpcap asks for.
     unsafe {
+        let _uncancellable = Uncancellable::new();
         let pcap = system_function!(pcap_create: fn(*const c_char, *mut c_char) -> *mut Pcap)(
             device, error,
         );
@@ -98,14 +103,14 @@ pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) 
 /// # Safety
 /// As libpcap documents.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_activate(pcap: *mut Pcap) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_activate(pcap: *mut Pcap) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for.
     unsafe {
+        let _uncancellable = Uncancellable::new();
         if let Some((handle, _)) = activated(pcap) {
             return fail_activated(handle);
         }
-        let ours = handles::find(pcap).map(|handle| handle.inner());
-        let reason = match ours.and_then(activate_on_ring) {
+        let reason = match handles::find(pcap).and_then(activate_on_ring) {
             Some(Ok(())) => return 0,
             Some(Err(reason)) => Some(reason),
             None => None,
@@ -130,20 +135,21 @@ fn notice(reason: Option<&str>) {
 }
 
 /// None when the system's libpcap is to capture, which also reports errors.
-fn activate_on_ring(inner: &mut handles::Inner) -> Option<Result<(), String>> {
-    let options = &inner.options;
+fn activate_on_ring(handle: &Handle) -> Option<Result<(), String>> {
+    let options = lock(&handle.options);
     let interface = Interface::find(&options.device).ok()?;
-    if !live::can_serve(options) || !interface.is_up {
+    if !live::can_serve(&options) || !interface.is_up {
         return None;
     }
     let name = interface.name.clone();
-    Some(match Live::activate(options, interface) {
-        Ok(live) => {
-            inner.live = Some(live);
-            Ok(())
-        }
-        Err(reason) => Err(format!("interface {name}: {reason}")),
-    })
+    let activated = Live::activate(&options, interface);
+    Some(
+        match activated.map(|live| handle.live.set(Box::new(live))) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(format!("interface {name}: another thread has activated it")),
+            Err(reason) => Err(format!("interface {name}: {reason}")),
+        },
+    )
 }
 
 /// See pcap_open_live(3PCAP).
@@ -151,7 +157,7 @@ fn activate_on_ring(inner: &mut handles::Inner) -> Option<Result<(), String>> {
 /// # Safety
 /// As libpcap documents.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_open_live(
+pub unsafe extern "C-unwind" fn pcap_open_live(
     device: *const c_char,
     snaplen: c_int,
     promiscuous: c_int,
@@ -160,6 +166,7 @@ pub unsafe extern "C" fn pcap_open_live(
 ) -> *mut Pcap {
     // SAFETY: the caller keeps what libpcap asks for.
     unsafe {
+        let _uncancellable = Uncancellable::new();
         let pcap = pcap_create(device, error);
         if pcap.is_null() {
             return pcap;
@@ -167,8 +174,7 @@ pub unsafe extern "C" fn pcap_open_live(
         pcap_set_snaplen(pcap, snaplen);
         pcap_set_promisc(pcap, promiscuous);
         pcap_set_timeout(pcap, timeout_ms);
-        let ours = handles::find(pcap).map(|handle| handle.inner());
-        let reason = match ours.and_then(activate_on_ring) {
+        let reason = match handles::find(pcap).and_then(activate_on_ring) {
             Some(Ok(())) => {
                 error_text::write(error, "");
                 return pcap;
@@ -191,9 +197,10 @@ pub unsafe extern "C" fn pcap_open_live(
 /// # Safety
 /// As libpcap documents.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_close(pcap: *mut Pcap) {
+pub unsafe extern "C-unwind" fn pcap_close(pcap: *mut Pcap) {
     // SAFETY: the caller keeps what libpcap asks for.
     unsafe {
+        let _uncancellable = Uncancellable::new();
         handles::remove(pcap);
         system_function!(pcap_close: fn(*mut Pcap))(pcap);
     }

@@ -8,28 +8,30 @@ use super::fail;
 use crate::abi::Pcap;
 use crate::forwards::system_function;
 use crate::handles::Handle;
+use crate::live::Live;
 
 /// Calls a function of the system's libpcap with the dead handle, and takes over its error.
 ///
 /// # Safety
-/// The dead handle is the capture's; the calling thread uses the handle.
+/// As of the function.
 pub(super) unsafe fn of_dead<T: Failure>(
     handle: &Handle,
-    dead: *mut Pcap,
+    live: &Live,
     call: impl FnOnce(*mut Pcap) -> T,
 ) -> T {
-    let result = call(dead);
-    if result.is_failure() {
-        // SAFETY: the handle is open; its message ends with 0 and is copied at once.
-        let text = unsafe {
-            CStr::from_ptr(system_function!(pcap_geterr: fn(*mut Pcap) -> *mut c_char)(
-                dead,
-            ))
-        };
-        // SAFETY: the caller's thread uses the handle.
-        unsafe { fail(handle, &text.to_string_lossy()) };
-    }
-    result
+    live.with_dead(|dead| {
+        let result = call(dead);
+        if result.is_failure() {
+            // SAFETY: the handle is open; its message ends with 0 and is copied at once.
+            let text = unsafe {
+                CStr::from_ptr(system_function!(pcap_geterr: fn(*mut Pcap) -> *mut c_char)(
+                    dead,
+                ))
+            };
+            fail(handle, &text.to_string_lossy());
+        }
+        result
+    })
 }
 
 /// The value by which a function of libpcap reports a failure.

@@ -10,6 +10,7 @@ use parshall_core::filter::classic::ClassicInstruction;
 use super::dead::of_dead;
 use super::{activated, fail};
 use crate::abi::{Pcap, Program, instructions};
+use crate::cancellation::Uncancellable;
 use crate::forwards::{bpf_validate, system_function};
 
 /// Texts of filters that are remembered for `parshall capture --list`.
@@ -27,7 +28,7 @@ fn hash(instructions: &[ClassicInstruction]) -> u64 {
 /// # Safety
 /// As libpcap documents.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_compile(
+pub unsafe extern "C-unwind" fn pcap_compile(
     pcap: *mut Pcap,
     program: *mut Program,
     expression: *const c_char,
@@ -40,7 +41,8 @@ pub unsafe extern "C" fn pcap_compile(
         let Some((handle, live)) = activated(pcap) else {
             return compile(pcap, program, expression, optimize, netmask);
         };
-        let status = of_dead(handle, live.dead, |dead| {
+        let _uncancellable = Uncancellable::new();
+        let status = of_dead(handle, live, |dead| {
             compile(dead, program, expression, optimize, netmask)
         });
         if status == 0
@@ -62,7 +64,7 @@ pub unsafe extern "C" fn pcap_compile(
 /// # Safety
 /// As libpcap documents.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for.
     unsafe {
         let Some((handle, live)) = activated(pcap) else {
@@ -70,6 +72,7 @@ pub unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) 
                 pcap, program,
             );
         };
+        let _uncancellable = Uncancellable::new();
         if program.is_null() {
             return fail(handle, "setfilter: No filter specified");
         }

@@ -15,8 +15,9 @@ use crate::abi::{ERROR, Pcap};
 use crate::handles::{self, Handle};
 use crate::live::Live;
 
-/// Exports functions that do one thing for our captures; for all others, they are the system's.
-macro_rules! export {
+/// Exports functions that do one thing for our captures; for all others, they are the system's. A thread may be cancelled
+/// in them, so `$ours` has nothing to drop where it waits or calls the program: see `cancellation`.
+macro_rules! export_cancellation_points {
     ($(
         fn $name:ident($pcap:ident: *mut Pcap $(, $argument:ident: $type:ty)*) $(-> $result:ty)? = |$handle:pat_param, $live:pat_param| $ours:expr;
     )*) => {$(
@@ -25,7 +26,7 @@ macro_rules! export {
         /// # Safety
         /// As libpcap documents.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($pcap: *mut $crate::abi::Pcap $(, $argument: $type)*) $(-> $result)? {
+        pub unsafe extern "C-unwind" fn $name($pcap: *mut $crate::abi::Pcap $(, $argument: $type)*) $(-> $result)? {
             // SAFETY: the caller meets libpcap's requirements.
             match unsafe { $crate::exports::activated($pcap) } {
                 Some(($handle, $live)) => $ours,
@@ -34,6 +35,20 @@ macro_rules! export {
             }
         }
     )*};
+}
+
+/// The same for functions in which no thread is cancelled.
+macro_rules! export {
+    ($(
+        fn $name:ident($pcap:ident: *mut Pcap $(, $argument:ident: $type:ty)*) $(-> $result:ty)? = |$handle:pat_param, $live:pat_param| $ours:expr;
+    )*) => {
+        export_cancellation_points! {$(
+            fn $name($pcap: *mut Pcap $(, $argument: $type)*) $(-> $result)? = |$handle, $live| {
+                let _uncancellable = $crate::cancellation::Uncancellable::new();
+                $ours
+            };
+        )*}
+    };
 }
 
 mod activation;
@@ -47,18 +62,15 @@ mod sending;
 /// The handle and its capture, when it was activated on a ring.
 ///
 /// # Safety
-/// As of every function of libpcap: one thread uses a handle.
-unsafe fn activated<'program>(pcap: *const Pcap) -> Option<(&'program Handle, &'program mut Live)> {
+/// As of every function of libpcap: the program does not close the handle meanwhile.
+unsafe fn activated<'program>(pcap: *const Pcap) -> Option<(&'program Handle, &'program Live)> {
     // SAFETY: the caller vouches for it.
     let handle = unsafe { handles::find(pcap) }?;
-    // SAFETY: as above.
-    let live = unsafe { handle.inner() }.live.as_mut()?;
-    Some((handle, live))
+    Some((handle, handle.live.get()?))
 }
 
 /// Notes an error; returns libpcap's status for it.
-unsafe fn fail(handle: &Handle, reason: &str) -> c_int {
-    // SAFETY: the caller's thread uses the handle.
-    unsafe { handle.inner() }.error.set(reason);
+fn fail(handle: &Handle, reason: &str) -> c_int {
+    handle.error.set(reason);
     ERROR
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io::Write as _;
+use std::sync::atomic::Ordering;
 
 use libc::{FILE, c_char, c_int, timeval};
 
@@ -10,8 +11,8 @@ use crate::abi::{DIRECTION_OUT, Statistics};
 use crate::forwards::pcap_datalink_val_to_name;
 
 export! {
-    fn pcap_datalink(pcap: *mut Pcap) -> c_int = |_, live| live.link_type;
-    fn pcap_datalink_ext(pcap: *mut Pcap) -> c_int = |_, live| live.link_type;
+    fn pcap_datalink(pcap: *mut Pcap) -> c_int = |_, live| live.link_type();
+    fn pcap_datalink_ext(pcap: *mut Pcap) -> c_int = |_, live| live.link_type();
     fn pcap_snapshot(pcap: *mut Pcap) -> c_int = |_, live| live.snaplen;
     fn pcap_is_swapped(pcap: *mut Pcap) -> c_int = |_, _| 0;
     fn pcap_major_version(pcap: *mut Pcap) -> c_int = |_, _| 0;
@@ -20,13 +21,12 @@ export! {
     fn pcap_file(pcap: *mut Pcap) -> *mut FILE = |_, _| std::ptr::null_mut();
     fn pcap_get_required_select_timeout(pcap: *mut Pcap) -> *const timeval = |_, _| std::ptr::null();
     fn pcap_geterr(pcap: *mut Pcap) -> *mut c_char = |handle, _| {
-        // SAFETY: the calling thread uses the handle; the text stays with it.
-        unsafe { handle.inner() }.error.as_mut_ptr()
+        handle.error.as_mut_ptr()
     };
     fn pcap_perror(pcap: *mut Pcap, prefix: *const c_char) = |handle, _| {
-        // SAFETY: the calling thread uses the handle; both texts end with 0.
+        // SAFETY: both texts end with 0.
         unsafe {
-            let error = CStr::from_ptr(handle.inner().error.as_mut_ptr()).to_string_lossy();
+            let error = CStr::from_ptr(handle.error.as_mut_ptr()).to_string_lossy();
             let prefix = CStr::from_ptr(prefix).to_string_lossy();
             let _ = writeln!(std::io::stderr(), "{prefix}: {error}");
         }
@@ -49,7 +49,7 @@ export! {
             live.set_link_type(link_type);
             return 0;
         }
-        // SAFETY: a name is a constant that ends with 0; the calling thread uses the handle.
+        // SAFETY: a name is a constant that ends with 0.
         unsafe {
             let name = pcap_datalink_val_to_name(link_type);
             let name = match name.is_null() {
@@ -61,10 +61,9 @@ export! {
     };
     fn pcap_setdirection(pcap: *mut Pcap, direction: c_int) -> c_int = |handle, live| {
         if !(0..=DIRECTION_OUT).contains(&direction) {
-            // SAFETY: the calling thread uses the handle.
-            return unsafe { fail(handle, "Invalid direction") };
+            return fail(handle, "Invalid direction");
         }
-        live.direction = direction;
+        live.direction.store(direction, Ordering::Relaxed);
         0
     };
     fn pcap_stats(pcap: *mut Pcap, statistics: *mut Statistics) -> c_int = |handle, live| {
@@ -74,8 +73,7 @@ export! {
                 unsafe { *statistics = counted };
                 0
             }
-            // SAFETY: the calling thread uses the handle.
-            Err(reason) => unsafe { fail(handle, &reason) },
+            Err(reason) => fail(handle, &reason),
         }
     };
 }

@@ -8,20 +8,19 @@ use crate::live::Live;
 
 export! {
     fn pcap_inject(pcap: *mut Pcap, frame: *const c_void, bytes: size_t) -> c_int = |handle, live| {
-        // SAFETY: the caller's frame has so many bytes; its thread uses the handle.
+        // SAFETY: the caller's frame has so many bytes.
         unsafe { inject(handle, live, frame.cast(), bytes) }
     };
     fn pcap_sendpacket(pcap: *mut Pcap, frame: *const c_uchar, bytes: c_int) -> c_int = |handle, live| {
-        // SAFETY: the caller's frame has so many bytes; its thread uses the handle.
+        // SAFETY: the caller's frame has so many bytes.
         unsafe { inject(handle, live, frame, usize::try_from(bytes).unwrap_or(0)).min(0) }
     };
 }
 
-unsafe fn inject(handle: &Handle, live: &mut Live, frame: *const c_uchar, bytes: usize) -> c_int {
+unsafe fn inject(handle: &Handle, live: &Live, frame: *const c_uchar, bytes: usize) -> c_int {
     // SAFETY: the caller vouches for so many bytes.
     match live.inject(unsafe { std::slice::from_raw_parts(frame, bytes) }) {
         Ok(sent) => sent as c_int,
-        // SAFETY: the caller's thread uses the handle.
-        Err(reason) => unsafe { fail(handle, &reason) },
+        Err(reason) => fail(handle, &reason),
     }
 }

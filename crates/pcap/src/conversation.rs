@@ -1,0 +1,261 @@
+//! The conversation with the keeper of a ring, which the threads of a program share.
+//!
+//! The lock of the connection is held to send, or to take what waits, and never while a thread waits. Whoever takes a
+//! message puts it where the thread that asked finds it. Two threads never ask the same kind of question at a time.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use parshall_kernel::capture::CaptureError;
+use parshall_kernel::capture::client::{Client, KeeperMessage};
+use parshall_kernel::capture::dispatcher::CompiledFilter;
+use parshall_kernel::capture::keeper::message::Event;
+use parshall_kernel::capture::kept_ring::HookCount;
+use parshall_kernel::capture::request::Subscription;
+use parshall_kernel::net::interface::Interface;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::lock;
+
+/// How long a keeper may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Another thread may have taken the answer while one waits for it.
+const GLANCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
+
+/// The conversation of one capture.
+pub struct Conversation {
+    talk: Mutex<Talk>,
+    /// Held by the thread that asks for an account, and by the one that changes the filter.
+    account: Mutex<()>,
+    change: Mutex<()>,
+    /// Threads that wait for an answer. They take the messages meanwhile.
+    askers: AtomicUsize,
+    /// Readable when a message waits.
+    descriptor: OwnedFd,
+    ring: String,
+    interface: String,
+    /// Why the capture has ended, in libpcap's words where it has any.
+    ended: OnceLock<String>,
+}
+
+struct Talk {
+    client: Client,
+    account: Option<Result<Counts, CaptureError>>,
+    change: Option<Result<(), CaptureError>>,
+    /// A change waits for its answer.
+    is_changing: bool,
+}
+
+/// Of each subscription, by hook.
+type Counts = Vec<Vec<HookCount>>;
+
+/// Why a question has no answer.
+pub enum Unanswered {
+    /// The capture has ended.
+    Ended(String),
+    /// The keeper refused a change; nothing has changed.
+    Refused(String),
+    /// A signal has interrupted a question of the same thread.
+    Interrupted,
+}
+
+thread_local! {
+    /// Whether the thread asks a question. A signal handler of the program may call `pcap_stats`, as tcpdump's does, and
+    /// must not wait for a lock that its own thread has.
+    static ASKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, signal handlers of the thread ask nothing.
+struct Asking;
+
+impl Asking {
+    fn begin() -> Option<Self> {
+        // None is made while another one lives, as its end would be taken for that one's.
+        match ASKS.replace(true) {
+            true => None,
+            false => Some(Self),
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        ASKS.set(false);
+    }
+}
+
+impl Talk {
+    fn answer_change(&mut self, answer: Result<(), CaptureError>) {
+        self.is_changing = false;
+        self.change = Some(answer);
+    }
+}
+
+impl Conversation {
+    /// Over the connection of a reader of an interface.
+    ///
+    /// # Errors
+    /// When the process has too many descriptors.
+    pub fn new(client: Client, interface: &Interface) -> std::io::Result<Self> {
+        Ok(Self {
+            descriptor: client.as_fd().try_clone_to_owned()?,
+            ring: client.ring.name.clone(),
+            talk: Mutex::new(Talk {
+                client,
+                account: None,
+                change: None,
+                is_changing: false,
+            }),
+            account: Mutex::default(),
+            change: Mutex::default(),
+            askers: AtomicUsize::new(0),
+            interface: interface.name.clone(),
+            ended: OnceLock::new(),
+        })
+    }
+
+    /// What `then` makes of what the kernel has counted up to now, for one thread at a time.
+    ///
+    /// # Errors
+    /// As of [`Unanswered`].
+    pub fn account<T>(&self, then: impl FnOnce(Counts) -> T) -> Result<T, Unanswered> {
+        let _asking = Asking::begin().ok_or(Unanswered::Interrupted)?;
+        let _alone = lock(&self.account);
+        self.ask(
+            |talk| talk.client.request_account(),
+            |talk| talk.account.take(),
+        )
+        .map(then)
+    }
+
+    /// Changes the filter; `then` runs as soon as the hooks run the new one alone, before another thread changes it.
+    ///
+    /// # Errors
+    /// As of [`Unanswered`].
+    pub fn replace<T>(
+        &self,
+        subscription: (Subscription, CompiledFilter),
+        then: impl FnOnce() -> T,
+    ) -> Result<T, Unanswered> {
+        let _asking = Asking::begin().ok_or(Unanswered::Interrupted)?;
+        let _alone = lock(&self.change);
+        self.ask(
+            |talk| {
+                talk.is_changing = true;
+                talk.client.request_replace(vec![subscription])
+            },
+            |talk| talk.change.take(),
+        )?;
+        Ok(then())
+    }
+
+    /// Sends a question, and waits for the answer.
+    fn ask<T>(
+        &self,
+        send: impl FnOnce(&mut Talk) -> Result<(), CaptureError>,
+        answer: impl Fn(&mut Talk) -> Option<Result<T, CaptureError>>,
+    ) -> Result<T, Unanswered> {
+        self.askers.fetch_add(1, Ordering::SeqCst);
+        let sent = send(&mut lock(&self.talk));
+        let answered = sent
+            .map_err(|error| self.end(error.to_string()))
+            .and_then(|()| self.wait_for_answer(answer));
+        self.askers.fetch_sub(1, Ordering::SeqCst);
+        answered
+    }
+
+    fn wait_for_answer<T>(
+        &self,
+        answer: impl Fn(&mut Talk) -> Option<Result<T, CaptureError>>,
+    ) -> Result<T, Unanswered> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut talk = lock(&self.talk);
+            self.take(&mut talk);
+            if let Some(answer) = answer(&mut talk) {
+                return answer.map_err(|error| Unanswered::Refused(error.to_string()));
+            }
+            drop(talk);
+            if let Some(reason) = self.ended() {
+                return Err(Unanswered::Ended(reason));
+            }
+            if Instant::now() > deadline {
+                return Err(self.end(format!(
+                    "the keeper of ring {} does not answer; end it, and start again",
+                    self.ring
+                )));
+            }
+            let _ = poll(
+                &mut [PollFd::new(&self.descriptor, PollFlags::IN)],
+                Some(&GLANCE),
+            );
+        }
+    }
+
+    /// Takes the messages that wait.
+    fn take(&self, talk: &mut Talk) {
+        while self.ended.get().is_none() {
+            match talk.client.receive(Duration::ZERO) {
+                Ok(None) => return,
+                Ok(Some(KeeperMessage::Account { counts, .. })) => talk.account = Some(Ok(counts)),
+                Ok(Some(KeeperMessage::Replaced)) => talk.answer_change(Ok(())),
+                // An account fails only when the kernel does not give a map's content.
+                Err(error @ CaptureError::Refused { .. }) if talk.is_changing => {
+                    talk.answer_change(Err(error));
+                }
+                Err(error @ CaptureError::Refused { .. }) => talk.account = Some(Err(error)),
+                Ok(Some(KeeperMessage::Event(Event::Gone { interface, .. })))
+                    if interface == self.interface =>
+                {
+                    self.end("The interface disappeared".into());
+                }
+                Ok(Some(KeeperMessage::Event(_) | KeeperMessage::Left(_))) => {}
+                Err(error) => {
+                    self.end(error.to_string());
+                }
+            }
+        }
+    }
+
+    fn end(&self, reason: String) -> Unanswered {
+        Unanswered::Ended(self.ended.get_or_init(|| reason).clone())
+    }
+
+    /// Why the capture has ended.
+    pub fn ended(&self) -> Option<String> {
+        self.ended.get().cloned()
+    }
+
+    /// What becomes readable when a message waits for a thread that asks nothing; -1 while another one asks.
+    pub fn descriptor(&self) -> RawFd {
+        match self.askers.load(Ordering::SeqCst) {
+            0 => self.descriptor.as_raw_fd(),
+            _ => -1,
+        }
+    }
+
+    /// The connection itself.
+    pub fn connection(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+
+    /// Takes the messages that wait, unless a thread that asks does so.
+    ///
+    /// # Errors
+    /// Why the capture has ended.
+    pub fn glance(&self) -> Result<(), String> {
+        if self.askers.load(Ordering::SeqCst) == 0
+            && let Some(_asking) = Asking::begin()
+            && let Ok(mut talk) = self.talk.try_lock()
+        {
+            self.take(&mut talk);
+        }
+        self.ended().map_or(Ok(()), Err)
+    }
+}
