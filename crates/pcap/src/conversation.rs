@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -39,9 +39,11 @@ pub struct Conversation {
     /// Readable when a message waits.
     descriptor: OwnedFd,
     ring: String,
-    interface: String,
-    /// Why the capture has ended, in libpcap's words where it has any.
-    ended: OnceLock<String>,
+    interface_index: u32,
+    /// The interface was removed. The keeper still knows what was counted.
+    is_removed: AtomicBool,
+    /// Why the keeper answers no more.
+    lost: OnceLock<String>,
 }
 
 struct Talk {
@@ -57,7 +59,7 @@ type Counts = Vec<Vec<HookCount>>;
 
 /// Why a question has no answer.
 pub enum Unanswered {
-    /// The capture has ended.
+    /// The keeper answers no more.
     Ended(String),
     /// The keeper refused a change; nothing has changed.
     Refused(String),
@@ -115,8 +117,9 @@ impl Conversation {
             account: Mutex::default(),
             change: Mutex::default(),
             askers: AtomicUsize::new(0),
-            interface: interface.name.clone(),
-            ended: OnceLock::new(),
+            interface_index: interface.index,
+            is_removed: AtomicBool::new(false),
+            lost: OnceLock::new(),
         })
     }
 
@@ -182,8 +185,8 @@ impl Conversation {
                 return answer.map_err(|error| Unanswered::Refused(error.to_string()));
             }
             drop(talk);
-            if let Some(reason) = self.ended() {
-                return Err(Unanswered::Ended(reason));
+            if let Some(reason) = self.lost.get() {
+                return Err(Unanswered::Ended(reason.clone()));
             }
             if Instant::now() > deadline {
                 return Err(self.end(format!(
@@ -200,7 +203,7 @@ impl Conversation {
 
     /// Takes the messages that wait.
     fn take(&self, talk: &mut Talk) {
-        while self.ended.get().is_none() {
+        while self.lost.get().is_none() {
             match talk.client.receive(Duration::ZERO) {
                 Ok(None) => return,
                 Ok(Some(KeeperMessage::Account { counts, .. })) => talk.account = Some(Ok(counts)),
@@ -210,10 +213,10 @@ impl Conversation {
                     talk.answer_change(Err(error));
                 }
                 Err(error @ CaptureError::Refused { .. }) => talk.account = Some(Err(error)),
-                Ok(Some(KeeperMessage::Event(Event::Gone { interface, .. })))
-                    if interface == self.interface =>
+                Ok(Some(KeeperMessage::Event(Event::Gone { index, .. })))
+                    if index == self.interface_index =>
                 {
-                    self.end("The interface disappeared".into());
+                    self.is_removed.store(true, Ordering::SeqCst);
                 }
                 Ok(Some(KeeperMessage::Event(_) | KeeperMessage::Left(_))) => {}
                 Err(error) => {
@@ -224,12 +227,24 @@ impl Conversation {
     }
 
     fn end(&self, reason: String) -> Unanswered {
-        Unanswered::Ended(self.ended.get_or_init(|| reason).clone())
+        Unanswered::Ended(self.lost.get_or_init(|| reason).clone())
     }
 
-    /// Why the capture has ended.
-    pub fn ended(&self) -> Option<String> {
-        self.ended.get().cloned()
+    /// Whether the interface was removed.
+    pub fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::SeqCst)
+    }
+
+    /// Checks that packets may still come.
+    ///
+    /// # Errors
+    /// Why none will, in libpcap's words where it has any.
+    pub fn check(&self) -> Result<(), String> {
+        match self.lost.get() {
+            Some(reason) => Err(reason.clone()),
+            None if self.is_removed() => Err("The interface disappeared".into()),
+            None => Ok(()),
+        }
     }
 
     /// What becomes readable when a message waits for a thread that asks nothing; -1 while another one asks.
@@ -256,6 +271,6 @@ impl Conversation {
         {
             self.take(&mut talk);
         }
-        self.ended().map_or(Ok(()), Err)
+        self.check()
     }
 }

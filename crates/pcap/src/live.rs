@@ -1,7 +1,6 @@
 //! A live capture that reads a ring.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
@@ -14,8 +13,9 @@ use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::keeper::message::RingDescription;
 use parshall_kernel::capture::kept_ring::HookCount;
 use parshall_kernel::clock::monotonic_ns;
-use parshall_kernel::net::interface::Interface;
+use parshall_kernel::net::interface::{Interface, missed_packets, namespace_number};
 use parshall_kernel::net::packet_socket::PacketSocket;
+use rustix::io::Errno;
 
 use crate::abi::{DLT_DOCSIS, DLT_EN10MB, DLT_RAW, PRECISION_NANO, PacketHeader, Pcap, Statistics};
 use crate::cancellation::wait_readable;
@@ -38,9 +38,6 @@ pub const NAP_MAX: Duration = Duration::from_millis(10);
 /// How often a thread that counts tries to get the reader. Its own thread may have it, below a signal handler.
 const TRIES: u32 = 1000;
 
-/// Interface counters of packets that never reached the stack.
-const INTERFACE_DROPS: [&str; 2] = ["rx_missed_errors", "rx_fifo_errors"];
-
 /// A capture on a ring.
 ///
 /// Threads share it. `reader` is the last lock that a thread takes. None is held while the program's callback runs or a
@@ -62,7 +59,7 @@ pub struct Live {
     /// What was counted last.
     counted: [AtomicU32; 3],
     progress: Mutex<Progress>,
-    interface_drops_before: u64,
+    missed_before: u64,
     /// Keeps the interface promiscuous, and sends.
     socket: Mutex<Option<Arc<PacketSocket>>>,
     injected: Arc<Injected>,
@@ -134,20 +131,20 @@ impl Live {
             keeper,
             counted: [const { AtomicU32::new(0) }; 3],
             progress: Mutex::default(),
-            interface_drops_before: interface_drops(&interface.name),
-            socket: Mutex::default(),
+            missed_before: missed_packets(interface.index).unwrap_or(0),
+            // Now, as another interface may get the index later. Members may lack the privilege.
+            socket: Mutex::new(PacketSocket::open(interface.index).ok().map(Arc::new)),
             injected,
             ready: Mutex::default(),
             interface,
         };
         live.set_link_type(link_type);
-        if options.is_promiscuous && !live.interface.is_loopback {
-            // Members may lack the privilege: they capture promiscuously if another reader does.
-            if let Ok(socket) = PacketSocket::open(live.interface.index)
-                && socket.hold_promiscuous().is_ok()
-            {
-                *lock(&live.socket) = Some(Arc::new(socket));
-            }
+        if options.is_promiscuous
+            && !live.interface.is_loopback
+            && let Some(socket) = &*lock(&live.socket)
+        {
+            // Without it, the capture is promiscuous if another reader's is.
+            let _ = socket.hold_promiscuous();
         }
         Ok(live)
     }
@@ -171,7 +168,7 @@ impl Live {
         }
         match has_message {
             true => self.keeper.glance(),
-            false => self.keeper.ended().map_or(Ok(()), Err),
+            false => self.keeper.check(),
         }
     }
 
@@ -211,9 +208,11 @@ impl Live {
     pub fn statistics(&self) -> Result<Statistics, String> {
         let counted = self.keeper.account(|counts| {
             let counted = self.count(&counts);
-            let drops = interface_drops(&self.interface.name);
-            let drops = drops.saturating_sub(self.interface_drops_before);
-            [counted[0] as u32, counted[1] as u32, drops as u32]
+            let missed = match missed_packets(self.interface.index) {
+                Some(missed) if self.is_here() => missed.saturating_sub(self.missed_before) as u32,
+                _ => self.counted[2].load(Ordering::Relaxed),
+            };
+            [counted[0] as u32, counted[1] as u32, missed]
         });
         let [received, dropped, interface_dropped] = match counted {
             Ok(counted) => {
@@ -249,6 +248,11 @@ impl Live {
         // Unread packets are in the ring or were overwritten: at most `gaps` were overwritten.
         let unread = matched.saturating_sub(refused + read);
         [matched.saturating_sub(own), refused + unread.min(gaps)]
+    }
+
+    /// Whether the index is the interface's, for the calling thread.
+    fn is_here(&self) -> bool {
+        !self.keeper.is_removed() && self.ring.namespace == namespace_number()
     }
 
     /// How far the ring is read.
@@ -315,6 +319,9 @@ impl Live {
         let mut socket = lock(&self.socket);
         if let Some(socket) = &*socket {
             return Ok(Arc::clone(socket));
+        }
+        if !self.is_here() {
+            return Err(format!("send: {}", error_text::of_kernel(Errno::NXIO)));
         }
         let opened = PacketSocket::open(self.interface.index).map_err(|error| error.to_string())?;
         Ok(Arc::clone(socket.insert(Arc::new(opened))))
@@ -422,15 +429,4 @@ fn dlt(interface: &Interface) -> c_int {
         LINK_TYPE_RAW => DLT_RAW,
         other => c_int::from(other),
     }
-}
-
-fn interface_drops(name: &str) -> u64 {
-    let directory = PathBuf::from("/sys/class/net")
-        .join(name)
-        .join("statistics");
-    INTERFACE_DROPS
-        .iter()
-        .filter_map(|counter| std::fs::read_to_string(directory.join(counter)).ok())
-        .filter_map(|text| text.trim().parse::<u64>().ok())
-        .sum()
 }

@@ -1,14 +1,14 @@
 //! Which ring a capture reads: one that runs at its interface, or a new one.
 
 use std::fs::File;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 
 use parshall_kernel::capture::attachment::Direction;
 use parshall_kernel::capture::client::{Client, list, rings_at};
 use parshall_kernel::capture::keeper::directory;
 use parshall_kernel::capture::keeper::message::RingDescription;
 use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest};
-use parshall_kernel::net::interface::Interface;
+use parshall_kernel::net::interface::{Interface, namespace_number};
 use parshall_kernel::os_text::OsText;
 use rustix::fs::{FlockOperation, flock};
 
@@ -18,8 +18,6 @@ const KEEPER: &str = "PARSHALL_PCAP_KEEPER";
 const RING: &str = "PARSHALL_PCAP_RING";
 /// Locked while a ring is searched and created, so that programs that start together share one.
 const LOCK: &str = "/run/parshall/.pcap";
-/// The network namespace of the calling thread.
-const NAMESPACE: &str = "/proc/thread-self/ns/net";
 const RING_BYTES: u64 = 32 << 20;
 
 /// A place in a ring.
@@ -36,13 +34,13 @@ pub struct Place {
 pub fn open(interface: &Interface, buffer_bytes: u64) -> Result<Place, String> {
     if let Ok(name) = std::env::var(RING) {
         let client = Client::join(&name).map_err(|error| error.to_string())?;
-        return place(client, &interface.name)
+        return place(client, interface)
             .ok_or_else(|| format!("ring {name} does not capture both directions of it"));
     }
     let _alone = lock();
-    for name in rings_there(&interface.name) {
+    for name in rings_there(interface) {
         if let Ok(client) = Client::join(&name)
-            && let Some(place) = place(client, &interface.name)
+            && let Some(place) = place(client, interface)
         {
             return Ok(place);
         }
@@ -66,34 +64,32 @@ pub fn open(interface: &Interface, buffer_bytes: u64) -> Result<Place, String> {
         discard: false,
     };
     let client = Client::create(&keeper, &request).map_err(|error| error.to_string())?;
-    place(client, &interface.name).ok_or_else(|| {
+    place(client, interface).ok_or_else(|| {
         "this kernel has no tcx (Linux 6.6), so a ring sees only inbound packets".to_owned()
     })
 }
 
 /// Names of the rings at an interface.
-fn rings_there(interface: &str) -> Vec<String> {
-    let found = rings_at(&[interface.to_owned()]);
+fn rings_there(interface: &Interface) -> Vec<String> {
+    let found = rings_at(std::slice::from_ref(interface));
     if !found.is_empty() {
         return found.into_iter().map(|(name, _)| name).collect();
     }
     // A keeper that takes in many programs at once may not have answered in time; now it gets longer, since another
     // ring there would copy each packet again.
-    let Ok(namespace) = std::fs::metadata(NAMESPACE) else {
-        return Vec::new();
-    };
+    let namespace = namespace_number();
     let listed = directory::names()
         .into_iter()
         .filter_map(|name| list(&name).ok());
     listed
-        .filter(|ring| ring.namespace == namespace.ino())
-        .filter(|ring| ring.interfaces.iter().any(|one| one == interface))
+        .filter(|ring| ring.namespace == namespace && ring.indices.contains(&interface.index))
         .map(|ring| ring.name)
         .collect()
 }
 
-/// The place of an interface in a ring that captures both its directions.
-fn place(client: Client, interface: &str) -> Option<Place> {
+/// The place of an interface in a ring that captures both its directions. An interface is known by its network namespace
+/// and its index, as its name may change; the keeper knows which ones were removed, as another may get the index.
+fn place(client: Client, interface: &Interface) -> Option<Place> {
     let interface_number = interface_number(&client.ring, interface)?;
     Some(Place {
         client,
@@ -101,10 +97,17 @@ fn place(client: Client, interface: &str) -> Option<Place> {
     })
 }
 
-fn interface_number(ring: &RingDescription, name: &str) -> Option<u8> {
+fn interface_number(ring: &RingDescription, interface: &Interface) -> Option<u8> {
+    if ring.namespace != namespace_number() {
+        return None;
+    }
     let has = |direction: Direction| {
         let mut hooks = ring.hooks.iter();
-        hooks.find(|hook| hook.interface.name == name && hook.direction == direction)
+        hooks.find(|hook| {
+            hook.interface.index == interface.index
+                && hook.direction == direction
+                && !ring.removed.contains(&hook.interface_number)
+        })
     };
     let inbound = has(Direction::In)?;
     (inbound.interface.is_loopback || has(Direction::Out).is_some())

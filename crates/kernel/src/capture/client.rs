@@ -19,7 +19,7 @@ use super::keeper::message::{
 };
 use super::kept_ring::{HookCount, Start};
 use super::request::{RingRequest, Subscription};
-use crate::net::interface::namespace_number;
+use crate::net::interface::{Interface, namespace_number};
 use crate::os_text::OsText;
 use crate::ring::memory::Lane;
 use crate::ring::registry::LaneReaders;
@@ -252,9 +252,9 @@ pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
     list_within(name, PATIENCE_FOR_A_LIST)
 }
 
-/// The rings at these interfaces of the calling thread's network namespace, each with the first of
+/// The rings at these interfaces of the calling thread's network namespace, each with the name of the first of
 /// them that it has. Rings whose keepers do not answer at once are left out.
-pub fn rings_at(interfaces: &[String]) -> Vec<(String, String)> {
+pub fn rings_at(interfaces: &[Interface]) -> Vec<(String, String)> {
     let namespace = namespace_number();
     let listed = directory::names().into_iter();
     listed
@@ -263,8 +263,8 @@ pub fn rings_at(interfaces: &[String]) -> Vec<(String, String)> {
         .filter_map(|ring| {
             let interface = interfaces
                 .iter()
-                .find(|one| ring.interfaces.contains(one))?;
-            Some((ring.name, interface.clone()))
+                .find(|one| ring.indices.contains(&one.index))?;
+            Some((ring.name, interface.name.clone()))
         })
         .collect()
 }

@@ -434,6 +434,29 @@ impl KeptRing {
         self.hooks.iter().all(|kept| kept.is_removed)
     }
 
+    /// Changes what is known of an interface that was not removed.
+    pub fn update_interface(&mut self, index: u32, change: impl Fn(&mut Interface)) {
+        for kept in &mut self.hooks {
+            if kept.hook.interface.index == index && !kept.is_removed {
+                change(&mut kept.hook.interface);
+            }
+        }
+    }
+
+    /// The interfaces, by number, each with whether it was removed.
+    pub fn interfaces(&self) -> Vec<(&Interface, bool)> {
+        let mut interfaces = Vec::new();
+        for KeptHook {
+            hook, is_removed, ..
+        } in &self.hooks
+        {
+            if usize::from(hook.interface_number) == interfaces.len() {
+                interfaces.push((&hook.interface, *is_removed));
+            }
+        }
+        interfaces
+    }
+
     /// How far each lane has been reserved.
     pub fn positions(&self) -> Vec<u64> {
         self.lanes

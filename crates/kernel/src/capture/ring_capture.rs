@@ -67,7 +67,7 @@ impl RingCapture {
                 // First: a mistake in a filter should not attach a program to an interface and detach it again.
                 let filters = compile_filters(&outputs, &interfaces)?;
                 let outputs = open(outputs)?;
-                others = client::rings_at(&ring.interfaces);
+                others = client::rings_at(&interfaces);
                 (Client::create(keeper, ring)?, filters, outputs)
             }
             Source::Join(name) => {
@@ -136,7 +136,15 @@ impl RingCapture {
 fn notices(client: &Client, others: Vec<(String, String)>, wants_both: bool) -> Vec<String> {
     let ring = &client.ring;
     let mut notices = Vec::new();
-    for interface in ring.interfaces.iter().filter(|interface| !interface.is_up) {
+    for number in &ring.removed {
+        let name = &ring.interfaces[usize::from(*number)].name;
+        notices.push(format!(
+            "interface {name} of the ring was removed; the others go on"
+        ));
+    }
+    let present = (0..).zip(&ring.interfaces);
+    let present = present.filter(|(number, _)| !ring.removed.contains(number));
+    for (_, interface) in present.filter(|(_, interface)| !interface.is_up) {
         notices.push(format!(
             "interface {} is down; the capture begins when it is up",
             interface.name

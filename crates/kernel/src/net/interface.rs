@@ -110,6 +110,13 @@ pub fn index(name: &str) -> io::Result<u32> {
     Ok(netdevice::name_to_index(&socket, name)?)
 }
 
+/// Packets that an interface of the calling thread's network namespace lost before they reached the stack; `None` when
+/// there is no such interface.
+pub fn missed_packets(index: u32) -> Option<u64> {
+    let counters = netlink::link(index).ok()?.counters?;
+    Some(counters.rx_missed_errors + counters.rx_fifo_errors)
+}
+
 /// Moves the calling thread into a network namespace.
 ///
 /// # Errors
@@ -127,7 +134,7 @@ pub(crate) fn enter_opened_namespace(namespace: BorrowedFd<'_>) -> io::Result<()
 }
 
 /// Inode of the calling thread's network namespace; 0 when it is not known.
-pub(crate) fn namespace_number() -> u64 {
+pub fn namespace_number() -> u64 {
     std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino())
 }
 

@@ -25,6 +25,8 @@ const DUMPS: u32 = 20;
 /// The kernel's state of an interface.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
+    /// Its name, which may change.
+    pub name: Option<String>,
     /// Its `ARPHRD_...` of `linux/if_arp.h`.
     pub hardware_type: u16,
     /// Whether its administrator has it up.
@@ -367,6 +369,7 @@ fn event(message: &NetlinkBuffer<&[u8]>) -> Option<(u32, LinkEvent)> {
 impl Link {
     fn of(header: &LinkHeader, attributes: &[u8]) -> Self {
         let mut link = Self {
+            name: None,
             hardware_type: header.link_layer_type.into(),
             is_up: header.flags.contains(LinkFlags::Up),
             has_carrier: header.flags.contains(LinkFlags::LowerUp),
@@ -375,10 +378,14 @@ impl Link {
         };
         // Only what is needed is decoded: an attribute of a newer kernel must not spoil the message.
         for attribute in NlasIterator::new(attributes).map_while(Result::ok) {
-            if !matches!(attribute.kind(), libc::IFLA_MTU | libc::IFLA_STATS64) {
+            if !matches!(
+                attribute.kind(),
+                libc::IFLA_IFNAME | libc::IFLA_MTU | libc::IFLA_STATS64
+            ) {
                 continue;
             }
             match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
+                Ok(LinkAttribute::IfName(name)) => link.name = Some(name),
                 Ok(LinkAttribute::Mtu(mtu_bytes)) => link.mtu_bytes = Some(mtu_bytes),
                 Ok(LinkAttribute::Stats64(counters)) => link.counters = Some(Box::new(counters)),
                 _ => {}
@@ -485,6 +492,7 @@ mod tests {
             heard.push(match event {
                 LinkEvent::State(link) => {
                     assert_eq!(link.mtu_bytes, Some(1500));
+                    assert_eq!(link.name.as_deref(), Some("eth0"));
                     (index, Some((link.is_up, link.has_carrier)))
                 }
                 LinkEvent::Removed => (index, None),

@@ -50,6 +50,7 @@ impl LinkWatch {
                 if let Some(State { name, .. }) = states.remove(&index) {
                     let event = Event::Gone {
                         interface: name,
+                        index,
                         was_last: states.is_empty(),
                     };
                     events.push((index, event));
@@ -74,6 +75,13 @@ impl AsFd for LinkWatch {
 impl State {
     /// Takes in the state of a link, and gives what changed.
     fn update(&mut self, link: &Link) -> impl Iterator<Item = Event> + use<> {
+        let renamed = match &link.name {
+            Some(name) if *name != self.name => Some(Event::Renamed {
+                interface: std::mem::replace(&mut self.name, name.clone()),
+                name: name.clone(),
+            }),
+            _ => None,
+        };
         let interface = || self.name.clone();
         let up_or_down = (self.is_up != link.is_up).then(|| match link.is_up {
             true => Event::Up {
@@ -89,6 +97,6 @@ impl State {
             bytes,
         });
         (self.is_up, self.mtu_bytes) = (link.is_up, bytes);
-        up_or_down.into_iter().chain(mtu)
+        renamed.into_iter().chain(up_or_down).chain(mtu)
     }
 }

@@ -106,8 +106,14 @@ pub enum Event {
     Down { interface: String },
     /// It is up again.
     Up { interface: String },
-    /// It was removed.
-    Gone { interface: String, was_last: bool },
+    /// It was removed. Another interface may get its name, and later its index.
+    Gone {
+        interface: String,
+        index: u32,
+        was_last: bool,
+    },
+    /// It has another name.
+    Renamed { interface: String, name: String },
     /// Its MTU changed.
     Mtu { interface: String, bytes: u32 },
 }
@@ -123,6 +129,7 @@ impl Event {
             Self::Gone {
                 interface,
                 was_last,
+                ..
             } => {
                 let rest = if *was_last {
                     "it was the last one"
@@ -130,6 +137,9 @@ impl Event {
                     "the others go on"
                 };
                 format!("interface {interface} is gone; {rest}")
+            }
+            Self::Renamed { interface, name } => {
+                format!("interface {interface} has the name {name} now; the capture goes on")
             }
             Self::Mtu { interface, bytes } => {
                 format!("interface {interface} has an MTU of {bytes} bytes now")
@@ -147,8 +157,12 @@ pub struct RingDescription {
     pub lanes: usize,
     /// Constants of the ring.
     pub layout: RingLayout,
-    /// By number.
+    /// By number, with their names at this time.
     pub interfaces: Vec<Interface>,
+    /// Numbers of those that were removed.
+    pub removed: Vec<u8>,
+    /// Number of the network namespace in which they are.
+    pub namespace: u64,
     /// By number.
     pub hooks: Vec<Hook>,
     /// Where to report how far one has read, under slow-reader preference.
@@ -182,9 +196,12 @@ pub struct ListedRing {
     pub keeper_pid: i32,
     /// Names of the hooks.
     pub hooks: Vec<String>,
-    /// Names of the interfaces.
+    /// Names of the interfaces that were not removed, at this time.
     #[serde(default)]
     pub interfaces: Vec<String>,
+    /// Their indices: an interface keeps its index, and not its name.
+    #[serde(default)]
+    pub indices: Vec<u32>,
     /// Number of the network namespace in which they are.
     #[serde(default)]
     pub namespace: u64,

@@ -249,6 +249,10 @@ impl Keeper {
         let Some(request) = self.connections[number].request() else {
             return;
         };
+        if matches!(request, Request::Join { .. } | Request::List) {
+            // Who asks may have seen what the kernel has reported, and we have not.
+            self.report_interface_events();
+        }
         let answer = match request {
             Request::Join { version } => check_version(version).and_then(|()| self.join(number)),
             Request::Subscribe { subscriptions } => {
@@ -322,19 +326,20 @@ impl Keeper {
         let is_slow = self.request.slow_reader && self.connections[number].user.is_trusted;
         // The slot is used from the first subscription on; until then no writer waits for it.
         let reader_slot = is_slow.then(|| self.free_slot()).transpose()?;
-        let hooks: Vec<Hook> = self.ring.hooks().cloned().collect();
-        let mut interfaces = Vec::new();
-        for hook in &hooks {
-            if usize::from(hook.interface_number) == interfaces.len() {
-                interfaces.push(hook.interface.clone());
-            }
+        let interfaces = self.ring.interfaces();
+        if interfaces.iter().all(|(_, is_removed)| *is_removed) {
+            return Err(self.full("its interfaces were removed; create a ring".into()));
         }
+        let removed = (0..).zip(&interfaces);
+        let removed = removed.filter(|(_, (_, is_removed))| *is_removed);
         let description = Answer::Ring(RingDescription {
             name: self.ring.name.clone(),
             lanes: self.ring.lanes.len(),
             layout: self.ring.maps.layout,
-            interfaces,
-            hooks,
+            removed: removed.map(|(number, _)| number).collect(),
+            interfaces: interfaces.into_iter().map(|(one, _)| one.clone()).collect(),
+            namespace: namespace_number(),
+            hooks: self.ring.hooks().cloned().collect(),
             reader_slot,
         });
         Ok(Reply::Ring {
@@ -475,8 +480,17 @@ impl Keeper {
 
     fn report_interface_events(&mut self) {
         for (index, mut event) in self.watch.events() {
-            if let Event::Gone { was_last, .. } = &mut event {
-                *was_last = self.ring.mark_removed(index);
+            let ring = &mut self.ring;
+            match &mut event {
+                Event::Gone { was_last, .. } => *was_last = ring.mark_removed(index),
+                Event::Renamed { name, .. } => {
+                    ring.update_interface(index, |one| one.name.clone_from(name));
+                }
+                Event::Up { .. } => ring.update_interface(index, |one| one.is_up = true),
+                Event::Down { .. } => ring.update_interface(index, |one| one.is_up = false),
+                Event::Mtu { bytes, .. } => {
+                    ring.update_interface(index, |one| one.mtu_bytes = *bytes);
+                }
             }
             for connection in self.connections.iter_mut().filter(|one| one.is_member) {
                 connection.reply(&Answer::Event(event.clone()), Vec::new());
@@ -509,11 +523,17 @@ impl Keeper {
                 .and_then(|one| one.channel.peer().ok())
                 .map_or(0, |(pid, _)| pid)
         };
+        let interfaces = self.ring.interfaces().into_iter();
+        let present = interfaces.filter(|(_, is_removed)| !is_removed);
+        let (interfaces, indices) = present
+            .map(|(one, _)| (one.name.clone(), one.index))
+            .unzip();
         ListedRing {
             name: self.ring.name.clone(),
             keeper_pid: rustix::process::getpid().as_raw_nonzero().get(),
             hooks: self.ring.hooks().map(Hook::name).collect(),
-            interfaces: self.request.interfaces.clone(),
+            interfaces,
+            indices,
             namespace: namespace_number(),
             ring_bytes: self.ring.maps.layout.size_bytes,
             lanes: self.ring.lanes.len(),
