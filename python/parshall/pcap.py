@@ -56,8 +56,8 @@ def environment(join: str | None = None) -> dict[str, str]:
     if not LIBRARY.exists():
         raise ParshallError(f"{LIBRARY}: no such file; build it with `make build` in a checkout")
     before = os.environ.get(_PATHS)
-    # The keeper of a new ring is our own program, which needs the system's libpcap.
-    keeper = ["env", *([f"{_PATHS}={before}"] if before else ["-u", _PATHS]), *KEEPER]
+    # The keeper of a new ring is our own program, which needs the system's libpcap. The program may have another PATH.
+    keeper = [shutil.which("env") or "/usr/bin/env", *([f"{_PATHS}={before}"] if before else ["-u", _PATHS]), *KEEPER]
     ours = {
         _PATHS: f"{DIRECTORY}:{before}" if before else str(DIRECTORY),
         "PARSHALL_PCAP_KEEPER": json.dumps(keeper),
@@ -85,10 +85,21 @@ def run(arguments: list[str], join: str | None = None) -> NoReturn:
     reason = refusal(Path(found))
     if reason:
         raise UsageError(f"{name}: {reason}")
+    # Only there does the library say that a program captures without the ring.
+    ours = {"PARSHALL_PCAP_STDERR": _file_of(2)}
     try:
-        os.execve(found, arguments, environment(join))
+        os.execve(found, arguments, environment(join) | ours)
     except OSError as error:
         raise CommandError(f"{name}: cannot be run: {error.strerror}; check the file", 126) from error
+
+
+def _file_of(descriptor: int) -> str:
+    """Return the numbers by which the library knows a file again."""
+    try:
+        file = os.fstat(descriptor)
+    except OSError:
+        return "closed"
+    return f"{file.st_dev}:{file.st_ino}"
 
 
 def refusal(program: Path) -> str | None:

@@ -110,6 +110,35 @@ def test_counts_of_a_program_that_loses_packets_add_up(
     assert total(subscriber, "logged") + total(subscriber, "overwritten") == sent
 
 
+def test_the_line_about_packet_sockets_is_only_where_parshall_would_write_it(
+    place: Place, until: Callable[..., None], tmp_path: Path
+) -> None:
+    """Standard error of a program may be a pipe with a protocol, as that of dumpcap below tshark."""
+    own, line = tmp_path / "errors", "no such ring"
+    tcpdump = f"exec tcpdump -i {place.interface} -c 1 -n {KIND}"
+    for command, is_said in [(tcpdump, True), (f"{tcpdump} 2> {own}", False)]:
+        words = (PARSHALL, "pcap", "--join", "nosuch", "--", "sh", "-c", command)
+        with Program(place, False, *words) as program:
+            if is_said:
+                assert line in program.wait_for("listening on")
+            else:
+                until("it captures", lambda: own.exists() and "listening on" in own.read_text())
+            place.sender.send([frame(1, 60)])
+            assert program.end().returncode == 0
+    assert line not in own.read_text()
+
+
+def test_a_large_buffer_is_a_ring_of_the_largest_size(place: Place) -> None:
+    """A packet socket's may be larger, and libpcap makes it smaller when there is no memory for it."""
+    command = ("tcpdump", "-B", "2000000", "-i", place.interface, "-c", "1", "-n", KIND)
+    with Program(place, True, *command) as program:
+        assert "without the ring" not in program.wait_for("listening on")
+        (ring,) = place.rings().values()
+        assert 32 << 20 <= ring["ring_bytes"] <= 256 << 20
+        place.sender.send([frame(1, 60)])
+        assert counts(program.end().stderr)[:2] == [1, 1]
+
+
 def test_sent_frames_arrive_and_do_not_come_back(place: Place, until: Callable[..., None], tmp_path: Path) -> None:
     file = tmp_path / "far.pcap"
     found = []

@@ -16,6 +16,7 @@ use parshall_kernel::clock::monotonic_ns;
 use parshall_kernel::net::interface::{Interface, missed_packets, namespace_number};
 use parshall_kernel::net::packet_socket::PacketSocket;
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 
 use crate::abi::{DLT_DOCSIS, DLT_EN10MB, DLT_RAW, PRECISION_NANO, PacketHeader, Pcap, Statistics};
 use crate::cancellation::wait_readable;
@@ -309,7 +310,12 @@ impl Live {
     /// The kernel's error.
     pub fn inject(&self, frame: &[u8]) -> Result<usize, String> {
         let socket = self.socket()?;
-        let send = || rustix::net::send(socket.as_fd(), frame, rustix::net::SendFlags::empty());
+        // As libpcap, whose non-blocking mode is that of its socket.
+        let flags = match self.is_nonblocking.load(Ordering::Relaxed) {
+            true => SendFlags::DONTWAIT,
+            false => SendFlags::empty(),
+        };
+        let send = || rustix::net::send(socket.as_fd(), frame, flags);
         self.injected
             .send(frame, send)
             .map_err(|error| format!("send: {}", error_text::of_kernel(error)))

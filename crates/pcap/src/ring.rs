@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 
+use parshall_kernel::capture::CaptureError;
 use parshall_kernel::capture::attachment::Direction;
 use parshall_kernel::capture::client::{Client, list, rings_at};
 use parshall_kernel::capture::keeper::directory;
@@ -10,6 +11,7 @@ use parshall_kernel::capture::keeper::message::RingDescription;
 use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest};
 use parshall_kernel::net::interface::{Interface, namespace_number};
 use parshall_kernel::os_text::OsText;
+use parshall_kernel::ring::LANE_SIZE_MAX_BYTES;
 use rustix::fs::{FlockOperation, flock};
 
 /// Environment variable with the keeper's command, as a JSON list.
@@ -49,21 +51,28 @@ pub fn open(interface: &Interface, buffer_bytes: u64) -> Result<Place, String> {
         .map_err(|_| "no ring runs there, and only `parshall pcap` can create one".to_owned())?;
     let keeper: Vec<OsText> =
         serde_json::from_str(&keeper).map_err(|error| format!("{KEEPER}: {error}"))?;
-    let request = RingRequest {
+    let mut request = RingRequest {
         name: None,
         interfaces: vec![interface.name.clone()],
         hook: HookChoice::Auto,
         directions: Directions::Both,
         ring_bytes: buffer_bytes
-            .max(RING_BYTES)
-            .next_power_of_two()
-            .min(1 << 30),
+            .clamp(RING_BYTES, LANE_SIZE_MAX_BYTES)
+            .next_power_of_two(),
         slow_reader: false,
         promiscuous: false,
         group: None,
         discard: false,
     };
-    let client = Client::create(&keeper, &request).map_err(|error| error.to_string())?;
+    let client = loop {
+        match Client::create(&keeper, &request) {
+            // As libpcap, whose buffer is smaller when there is no memory for it.
+            Err(CaptureError::Refused { .. }) if request.ring_bytes > RING_BYTES => {
+                request.ring_bytes /= 2;
+            }
+            created => break created.map_err(|error| error.to_string())?,
+        }
+    };
     place(client, interface).ok_or_else(|| {
         "this kernel has no tcx (Linux 6.6), so a ring sees only inbound packets".to_owned()
     })

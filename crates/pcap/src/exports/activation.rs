@@ -16,6 +16,9 @@ use crate::handles::{self, Handle, Options};
 use crate::live::{self, Live};
 use crate::lock;
 
+/// Environment variable with device and inode of the standard error of `parshall pcap`.
+const STANDARD_ERROR: &str = "PARSHALL_PCAP_STDERR";
+
 /// Notes what libpcap refuses after the activation, in its words; returns its status for it.
 fn fail_activated(handle: &Handle) -> c_int {
     fail(handle, "can't perform  operation on activated capture");
@@ -124,9 +127,19 @@ pub unsafe extern "C-unwind" fn pcap_activate(pcap: *mut Pcap) -> c_int {
     }
 }
 
-/// Reports that a capture does not use the ring.
+/// Reports that a capture does not use the ring, where `parshall pcap` would: for a program that it started, standard error
+/// may be a pipe with a protocol, as dumpcap's to tshark.
 fn notice(reason: Option<&str>) {
-    if let Some(reason) = reason {
+    let is_ours = || {
+        let Some(ours) = std::env::var_os(STANDARD_ERROR) else {
+            return true;
+        };
+        let file = rustix::fs::fstat(std::io::stderr());
+        file.is_ok_and(|file| *ours == *format!("{}:{}", file.st_dev, file.st_ino))
+    };
+    if let Some(reason) = reason
+        && is_ours()
+    {
         let _ = writeln!(
             std::io::stderr(),
             "parshall: {reason}; capturing by a packet socket, without the ring"
