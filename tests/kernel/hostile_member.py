@@ -20,7 +20,8 @@ from typing import Any
 RUN_DIRECTORY = Path("/run/parshall")
 MEMBER = 65534
 LIST = {"request": "list"}
-JOIN = {"request": "join", "version": 2}
+VERSION = 2
+JOIN = {"request": "join", "version": VERSION}
 # Limit of one packet to the keeper; longer messages are split.
 PART_BYTES = 128 << 10
 # The keeper answers most requests sooner; an unanswered one must not delay the attack.
@@ -83,7 +84,8 @@ def hostile_message(random: Random) -> bytes:
     numbers = (0, 1, 96, 262_144, 1 << 31, (1 << 64) - 1, -1, 0.5, None, "1", [], {})
     subscription = {"filter": random.choice(["", "ip", "\x1b[31m", "x" * 5000]), "snaplen": random.choice(numbers)}
     programs = [[random.choice((1, 1, 1, 101, 65_535)), program * random.choice((1, 1, 1, 2000))]]
-    subscriptions = [[subscription, {"by_link_type": programs}]] * random.choice((1, 1, 2, 17, 70))
+    compiled = {"by_link_type": programs, "view": random.choice(("whole", "untagged", "untagged", "", 0))}
+    subscriptions = [[subscription, compiled]] * random.choice((1, 1, 2, 17, 70))
     message: Any = random.choice(
         [
             LIST,
@@ -92,7 +94,7 @@ def hostile_message(random: Random) -> bytes:
             {"request": "account"},
             {"request": "leave"},
             {"request": "subscribe", "subscriptions": random.choice([subscriptions, subscriptions, *numbers])},
-            {"request": "found", "ring": random.choice(numbers), "version": 2},
+            {"request": "found", "ring": random.choice(numbers), "version": VERSION},
             random.choice(numbers),
         ]
     )

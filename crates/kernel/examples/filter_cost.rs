@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use parshall_core::filter::classic::Origin;
-use parshall_core::filter::emit::{Hook, LinkLayer, Target};
+use parshall_core::filter::emit::{Hook, LinkLayer, TagsBeside, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 use parshall_kernel::filter::{Expression, try_out};
 
@@ -119,6 +119,7 @@ fn main() {
                     link_layer: LinkLayer::Ethernet,
                     discard: false,
                     origin: Origin::default(),
+                    tags_beside: TagsBeside::ALL,
                 };
                 let instructions = filter.emit(target).unwrap().instructions.len();
                 let start = Instant::now();

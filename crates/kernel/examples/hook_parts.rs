@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use libbpf_rs::{Map, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use parshall_core::abi::{CAPTURE_SLACK_BYTES, CaptureOptions, plain_bytes};
 use parshall_core::filter::classic::Origin;
-use parshall_core::filter::emit::{Hook, LinkLayer, Target};
+use parshall_core::filter::emit::{Hook, LinkLayer, TagsBeside, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 use parshall_kernel::filter::{Expression, Maps, load, try_out};
 use parshall_kernel::net::mapping::mappable_array;
@@ -98,6 +98,7 @@ fn filter_before(
         link_layer: LinkLayer::Ethernet,
         discard: true,
         origin: Origin::default(),
+        tags_beside: TagsBeside::ALL,
     })?;
     let maps = Maps {
         verdict: verdict.as_fd(),

@@ -4,11 +4,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::classic::{
-    Arithmetic, ClassicProgram, Live, Operand, Operation, ProgramError, Register, Relation,
-    SCRATCH_WORDS, Source, Width,
+    Arithmetic, ClassicProgram, FrameView, Live, Operand, Operation, ProgramError, Register,
+    Relation, SCRATCH_WORDS, Source, TagField, Width,
 };
 use super::condition::{Condition, Simplified};
 use super::decision::{ConditionId, Decisions, NodeId};
+use super::untagged::{TAG_BYTES, TAG_START};
 use super::value::ValueId;
 
 /// Maximum number of states (instruction and register values) of a program. Programs of libpcap have about
@@ -42,14 +43,31 @@ enum End {
     },
 }
 
-/// The decision diagram of a program.
+/// The decision diagram of a program. All its questions are about the whole frame, so that programs of both views
+/// share them: where a program may see the frame without its tag, there is a diagram for each case.
 ///
 /// # Errors
-/// [`ProgramError`] when it reads scratch memory that it did not write, or has too many states.
+/// [`ProgramError`] when it reads scratch memory that it did not write, has too many states, or loads from where the
+/// tag may be.
 pub fn build(program: &ClassicProgram, decisions: &mut Decisions) -> Result<NodeId, ProgramError> {
+    let plain = build_for(program, false, decisions)?;
+    if program.view() == FrameView::Whole {
+        return Ok(plain);
+    }
+    let untagged = build_for(program, true, decisions)?;
+    let tag_is_beside = decisions.condition_id(Condition::TagIsBeside);
+    Ok(decisions.decide(tag_is_beside, untagged, plain))
+}
+
+fn build_for(
+    program: &ClassicProgram,
+    tag_is_beside: bool,
+    decisions: &mut Decisions,
+) -> Result<NodeId, ProgramError> {
     let mut builder = Builder {
         live: program.live(),
         program,
+        tag_is_beside,
         decisions,
         states: Vec::new(),
         numbers: HashMap::new(),
@@ -60,6 +78,8 @@ pub fn build(program: &ClassicProgram, decisions: &mut Decisions) -> Result<Node
 
 struct Builder<'a> {
     program: &'a ClassicProgram,
+    /// The program sees the frame without its outer tag.
+    tag_is_beside: bool,
     live: Vec<Live>,
     decisions: &'a mut Decisions,
     states: Vec<State>,
@@ -198,21 +218,22 @@ impl Builder<'_> {
     ) -> Result<Option<ValueId>, ProgramError> {
         Ok(match source {
             Source::Constant(constant) => Some(self.decisions.values.constant(constant)),
-            Source::Length => Some(self.decisions.values.length()),
+            Source::Length => self.length(),
             Source::Beside(what) => Some(self.decisions.values.beside(what)),
+            Source::Tag(field) => self.load_tag(field, demands),
             Source::Scratch(word) => Some(
                 state.scratch[word].ok_or(ProgramError::UnwrittenScratchWord { position, word })?,
             ),
             Source::Packet(width, offset) => {
                 let zero = self.decisions.values.constant(0);
-                self.load_packet(width, zero, offset, demands)
+                self.load_packet(position, width, zero, offset, demands)?
             }
             Source::PacketIndexed(width, offset) => {
-                self.load_packet(width, held(state.index), offset, demands)
+                self.load_packet(position, width, held(state.index), offset, demands)?
             }
             Source::HeaderLength(offset) => {
                 let zero = self.decisions.values.constant(0);
-                self.load_packet(Width::Byte, zero, offset, demands)
+                self.load_packet(position, Width::Byte, zero, offset, demands)?
                     .and_then(|byte| {
                         let values = &mut self.decisions.values;
                         let low_half = values.constant(0xf);
@@ -226,26 +247,73 @@ impl Builder<'_> {
 
     fn load_packet(
         &mut self,
+        position: usize,
         width: Width,
         index: ValueId,
         offset: u32,
         demands: &mut Vec<(ConditionId, bool)>,
+    ) -> Result<Option<ValueId>, ProgramError> {
+        let values = &mut self.decisions.values;
+        let Some((index, offset)) = values.anchor(index, offset) else {
+            return Ok(None);
+        };
+        let value = match self.tag_is_beside {
+            true => values
+                .load_untagged(width, index, offset)
+                .map_err(|_| ProgramError::AroundTag { position })?,
+            false => values.load_indexed(width, index, offset),
+        };
+        let end = u64::from(offset) + u64::from(width.bytes()) + u64::from(self.tag_bytes());
+        Ok(value.filter(|_| self.demand_reach(index, end, demands)))
+    }
+
+    /// Bytes of the whole frame that the program does not see.
+    const fn tag_bytes(&self) -> u32 {
+        if self.tag_is_beside { TAG_BYTES } else { 0 }
+    }
+
+    /// The frame's length as the program sees it.
+    fn length(&mut self) -> Option<ValueId> {
+        let tag_bytes = self.tag_bytes();
+        let values = &mut self.decisions.values;
+        let (whole, tag_bytes) = (values.length(), values.constant(tag_bytes));
+        values.compute(Arithmetic::Subtract, whole, tag_bytes)
+    }
+
+    fn load_tag(
+        &mut self,
+        field: TagField,
+        demands: &mut Vec<(ConditionId, bool)>,
     ) -> Option<ValueId> {
         let values = &mut self.decisions.values;
-        let value = values.load_indexed(width, index, offset)?;
-        let (index, offset) = values.anchor(index, offset)?;
-        let end = u64::from(offset) + u64::from(width.bytes());
-        let condition = match values.as_constant(index) {
-            Some(_) => Condition::Reaches {
-                end: u32::try_from(end).ok()?,
-            },
-            None => Condition::ReachesIndexed { index, end },
+        let offset = match field {
+            TagField::Present => return Some(values.constant(u32::from(self.tag_is_beside))),
+            _ if !self.tag_is_beside => return Some(values.constant(0)),
+            TagField::Protocol => TAG_START,
+            TagField::Control => TAG_START + 2,
+        };
+        let (zero, value) = (values.constant(0), values.load(Width::Half, offset));
+        self.demand_reach(zero, u64::from(offset + 2), demands)
+            .then_some(value)
+    }
+
+    /// Requires that the frame reaches to `index + end`; `false` if none is that long.
+    fn demand_reach(
+        &mut self,
+        index: ValueId,
+        end: u64,
+        demands: &mut Vec<(ConditionId, bool)>,
+    ) -> bool {
+        let condition = match (self.decisions.values.as_constant(index), u32::try_from(end)) {
+            (Some(_), Ok(end)) => Condition::Reaches { end },
+            (Some(_), Err(_)) => return false,
+            (None, _) => Condition::ReachesIndexed { index, end },
         };
         let asked = Simplified::Question {
             condition,
             opposite: false,
         };
-        self.demand(asked, true, demands).then_some(value)
+        self.demand(asked, true, demands)
     }
 
     /// Requires that a value is not 0; `false` if it always is.

@@ -6,6 +6,8 @@ use super::value::{Value, ValueId, Values};
 /// A yes-or-no question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Condition {
+    /// A packet socket shows the frame's outer VLAN tag beside it.
+    TagIsBeside,
     /// The frame has at least this many bytes: guards loads at constant offsets.
     Reaches { end: u32 },
     /// The frame has at least `index + end` bytes, summed without wrapping: guards indexed loads.
@@ -33,6 +35,8 @@ pub enum Condition {
 /// What a condition is about. Only conditions on the same subject can imply each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
+    /// First, because it decides what all other questions of a filter are.
+    Tag,
     Length,
     /// The length of the frame from an index.
     Behind(ValueId),
@@ -150,6 +154,7 @@ impl Condition {
 
     pub fn subject(&self, values: &Values) -> Subject {
         match *self {
+            Self::TagIsBeside => Subject::Tag,
             Self::Reaches { .. } => Subject::Length,
             Self::ReachesIndexed { index, .. } => Subject::Behind(index),
             Self::Holds { value, .. } if values.get(value) == Value::Length => Subject::Length,
@@ -166,6 +171,7 @@ impl Condition {
             (Self::ReachesIndexed { end: known, .. }, Self::ReachesIndexed { end, .. }) => {
                 (if answer { end <= known } else { end >= known }).then_some(answer)
             }
+            (Self::TagIsBeside, Self::TagIsBeside) => Some(answer),
             (Self::Compares { .. }, Self::Compares { .. }) => (self == other).then_some(answer),
             _ => Numbers::of(self, answer)?.decide(other),
         }
@@ -180,6 +186,7 @@ impl Condition {
     ) -> Option<bool> {
         let length = frame.len() as u64;
         Some(match *self {
+            Self::TagIsBeside => known.tag_is_beside,
             Self::Reaches { end } => length >= u64::from(end),
             Self::ReachesIndexed { index, end } => {
                 u64::from(values.evaluate(index, frame, known)?) + end <= length

@@ -187,6 +187,7 @@ impl Decisions {
 fn subject_bit(subject: Subject) -> u64 {
     let number = match subject {
         Subject::Length => 0,
+        Subject::Tag => 1,
         Subject::Behind(value) => 2 * value.index() + 1,
         Subject::Value(value) => 2 * value.index() + 2,
         Subject::Pair(left, right) => left.index() * 31 + right.index() * 7 + 3,

@@ -123,12 +123,13 @@ impl MergedFilter {
 
     /// The subscribers whose filters accept a frame, as bits. `frame` is the whole frame.
     pub fn subscribers(&self, frame: &[u8]) -> u64 {
-        self.subscribers_at(frame, Origin::default())
+        self.subscribers_at(frame, Origin::default(), false)
     }
 
-    /// As [`MergedFilter::subscribers`], for a frame that passes there.
-    pub fn subscribers_at(&self, frame: &[u8], origin: Origin) -> u64 {
-        let mut known = Known::of(origin);
+    /// As [`MergedFilter::subscribers`], for a frame that passes there. `tag_is_beside`: a packet socket there shows
+    /// the frame's outer VLAN tag beside it.
+    pub fn subscribers_at(&self, frame: &[u8], origin: Origin, tag_is_beside: bool) -> u64 {
+        let mut known = Known::of(origin, tag_is_beside);
         self.stages
             .iter()
             .map(|stage| self.walk(stage, frame, &mut known))

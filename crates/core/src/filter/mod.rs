@@ -39,6 +39,7 @@ mod simplify;
 mod stage;
 #[cfg(test)]
 mod tests;
+mod untagged;
 mod value;
 
 pub use error::FilterError;

@@ -2,12 +2,17 @@
 
 use proptest::prelude::*;
 
-use super::classic::{ClassicInstruction, ClassicProgram, Origin, ProgramError, Relation, Width};
+use super::classic::{
+    ClassicInstruction, ClassicProgram, Origin, Packet, ProgramError, Relation, Width,
+};
 use super::condition::Condition;
 use super::ebpf::{Assembler, Bits, Instruction, Register, Test};
-use super::emit::{Hook, LinkLayer, Map, Target};
+use super::emit::{Hook, LinkLayer, Map, TagsBeside, Target};
 use super::value::{Known, Values};
 use super::{FilterError, MergedFilter, Subscription};
+use views::program_of_a_view;
+
+mod views;
 
 fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInstruction {
     ClassicInstruction { code, jt, jf, k }
@@ -26,12 +31,16 @@ fn two_tests(kind: u32, at: u32, value: u32) -> Vec<ClassicInstruction> {
 }
 
 fn subscribe(programs: &[Vec<ClassicInstruction>]) -> Vec<Subscription> {
+    let programs = programs.iter().map(|one| ClassicProgram::new(one).unwrap());
+    subscribe_all(programs)
+}
+
+fn subscribe_all(programs: impl Iterator<Item = ClassicProgram>) -> Vec<Subscription> {
     programs
-        .iter()
         .zip(0..)
         .map(|(program, subscriber)| Subscription {
             subscriber,
-            program: ClassicProgram::new(program).unwrap(),
+            program,
             snaplen_bytes: 100 + subscriber,
         })
         .collect()
@@ -141,11 +150,18 @@ proptest! {
 
     /// An emitted program has valid instructions only, and no jump leaves it.
     #[test]
-    fn an_emitted_program_is_whole(programs in prop::collection::vec(program(), 1..6)) {
-        let merged = MergedFilter::new(&subscribe(&programs)).unwrap();
+    fn an_emitted_program_is_whole(
+        programs in prop::collection::vec(program_of_a_view(), 1..6),
+        (customer, service) in any::<(bool, bool)>(),
+    ) {
+        let Ok(merged) = MergedFilter::new(&subscribe_all(programs.into_iter())) else {
+            return Ok(());
+        };
+        let tags_beside = TagsBeside { customer, service };
         for hook in [Hook::Xdp { frags: true }, Hook::Xdp { frags: false }, Hook::SchedCls] {
             for link_layer in [LinkLayer::Ethernet, LinkLayer::RawIp] {
-                let program = merged.emit(Target { hook, link_layer, discard: false, origin: Origin::default() }).unwrap();
+                let target = Target { hook, link_layer, discard: false, origin: Origin::default(), tags_beside };
+                let program = merged.emit(target).unwrap();
                 let length = program.instructions.len() as i64;
                 for (at, instruction) in program.instructions.iter().enumerate() {
                     let jumps = matches!(instruction.code & 7, 5 | 6)
@@ -342,9 +358,13 @@ fn direction_and_interface_are_those_of_the_hook() {
     ] {
         assert!(program.asks_for_origin());
         for (origin, expected) in [(outbound, is_out), (Origin::default(), is_in)] {
-            assert_eq!(program.run_at(&[], origin) != 0, expected);
+            let packet = Packet {
+                origin,
+                ..Packet::whole(&[])
+            };
+            assert_eq!(program.run_on(&packet) != 0, expected);
             let merged = merged_alone(program.clone());
-            assert_eq!(merged.subscribers_at(&[], origin) != 0, expected);
+            assert_eq!(merged.subscribers_at(&[], origin, false) != 0, expected);
         }
     }
 }

@@ -282,13 +282,16 @@ impl Values {
 pub struct Known {
     values: HashMap<ValueId, Option<u32>>,
     origin: Origin,
+    /// Whether a packet socket shows the frame's outer VLAN tag beside it.
+    pub tag_is_beside: bool,
 }
 
 impl Known {
     /// Nothing yet of a frame that passes there.
-    pub fn of(origin: Origin) -> Self {
+    pub fn of(origin: Origin, tag_is_beside: bool) -> Self {
         Self {
             origin,
+            tag_is_beside,
             ..Self::default()
         }
     }

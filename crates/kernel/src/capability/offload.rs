@@ -1,9 +1,9 @@
 //! Which offloads the host's interfaces use: with them one record stands for many packets.
 
 use std::fs;
-use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::Probe;
+use crate::net::ethtool::Ethtool;
 
 /// Commands of the ethtool ioctl, one for each feature.
 const FEATURES: [(&str, u32); 5] = [
@@ -13,7 +13,6 @@ const FEATURES: [(&str, u32); 5] = [
     ("rx-checksum", 0x14),
     ("tx-checksum", 0x16),
 ];
-const SIOCETHTOOL: u64 = 0x8946;
 /// Maximum rows of the table: a host of containers has hundreds of interfaces.
 const SHOWN: usize = 8;
 
@@ -23,18 +22,13 @@ pub(super) fn probes() -> Vec<Probe> {
     let names: Vec<&str> = interface_names(&table)
         .filter(|name| *name != "lo")
         .collect();
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        None,
-    );
+    let ethtool = Ethtool::open();
     let described = names.iter().take(SHOWN).map(|name| {
         let on: Vec<&str> = FEATURES
             .iter()
             .filter(|(_, command)| {
-                socket
-                    .as_ref()
-                    .is_ok_and(|socket| is_on(socket, name, *command))
+                let value = ethtool.as_ref().map(|one| one.number(name, *command));
+                matches!(value, Ok(Ok(1..)))
             })
             .map(|(feature, _)| *feature)
             .collect();
@@ -61,29 +55,6 @@ fn interface_names(table: &str) -> impl Iterator<Item = &str> {
         .lines()
         .filter_map(|line| line.split_once(':').map(|(name, _)| name.trim()))
         .filter(|name| !name.contains('|'))
-}
-
-/// struct ethtool_value.
-#[repr(C)]
-struct EthtoolValue {
-    command: u32,
-    data: u32,
-}
-
-fn is_on(socket: &OwnedFd, name: &str, command: u32) -> bool {
-    // SAFETY: all bytes zero is a valid request.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return false;
-    }
-    for (target, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *target = byte as libc::c_char;
-    }
-    let mut value = EthtoolValue { command, data: 0 };
-    request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
-    // SAFETY: request and value outlive the call; the kernel writes no more than the value.
-    let status = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &mut request) };
-    status == 0 && value.data != 0
 }
 
 #[cfg(test)]

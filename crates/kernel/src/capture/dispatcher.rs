@@ -3,8 +3,10 @@
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
-use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram, Origin};
-use parshall_core::filter::emit::{EmittedProgram, Hook as ProgramKind, LinkLayer, Target};
+use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram, FrameView, Origin};
+use parshall_core::filter::emit::{
+    EmittedProgram, Hook as ProgramKind, LinkLayer, TagsBeside, Target,
+};
 use parshall_core::filter::{MergedFilter, Subscription as FilterSubscription};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +16,7 @@ use super::generation::Hook;
 use super::request::Subscription;
 use crate::bpf;
 use crate::filter::{Expression, LoadError, Maps};
+use crate::net::ethtool::tags_sent_beside;
 use crate::net::interface::Interface;
 
 /// An expression, compiled by its subscriber for the link layers of a ring. Compiling takes time,
@@ -22,9 +25,19 @@ use crate::net::interface::Interface;
 pub struct CompiledFilter {
     /// Link types, and the classic program for each, one word an instruction.
     by_link_type: Vec<(u16, Vec<u64>)>,
+    /// How they see a frame with a VLAN tag.
+    view: FrameView,
 }
 
 impl CompiledFilter {
+    /// No program yet, of a view.
+    pub fn of_view(view: FrameView) -> Self {
+        Self {
+            by_link_type: Vec::new(),
+            view,
+        }
+    }
+
     /// Compiles an expression for all of these interfaces.
     ///
     /// # Errors
@@ -46,7 +59,10 @@ impl CompiledFilter {
             let words = compiled.instructions().iter().map(to_word).collect();
             by_link_type.push((link_type, words));
         }
-        Ok(Self { by_link_type })
+        Ok(Self {
+            by_link_type,
+            view: FrameView::Whole,
+        })
     }
 
     /// Adds a classic program for the packets of a link type; the first one stays.
@@ -65,7 +81,7 @@ impl CompiledFilter {
         {
             return Ok(());
         }
-        ClassicProgram::new(instructions).map_err(|error| CaptureError::Filter {
+        ClassicProgram::of_view(instructions, self.view).map_err(|error| CaptureError::Filter {
             reason: error.to_string(),
         })?;
         let words = instructions.iter().map(to_word).collect();
@@ -89,7 +105,7 @@ impl CompiledFilter {
                 ),
             })?;
         let instructions: Vec<ClassicInstruction> = words.iter().map(from_word).collect();
-        ClassicProgram::new(&instructions).map_err(|error| CaptureError::Filter {
+        ClassicProgram::of_view(&instructions, self.view).map_err(|error| CaptureError::Filter {
             reason: format!("the filter for {} is no program: {error}", interface.name),
         })
     }
@@ -188,6 +204,10 @@ impl Dispatchers {
             origin: Origin {
                 is_outbound: hook.direction == Direction::Out,
                 interface_index: hook.interface.index,
+            },
+            tags_beside: match hook.direction {
+                Direction::In => TagsBeside::ALL,
+                Direction::Out => tags_sent_beside(hook.interface.index),
             },
         };
         let Some(layer) = self
@@ -328,6 +348,7 @@ mod tests {
     fn invalid_programs_are_refused_by_name() {
         let nonsense = CompiledFilter {
             by_link_type: vec![(LINK_TYPE_ETHERNET, vec![u64::MAX])],
+            view: FrameView::Whole,
         };
         let refusal = nonsense
             .program(&interface(LINK_TYPE_ETHERNET))

@@ -1,6 +1,6 @@
 //! Valid classic programs that no compiler would write.
 
-use parshall_core::filter::classic::ClassicInstruction;
+use parshall_core::filter::classic::{ClassicInstruction, FrameView};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 
@@ -28,13 +28,18 @@ const NUMBERS: [u32; 12] = [
 /// Scratch words in use; the program writes them all first.
 const WORDS: u32 = 3;
 
+/// `SKF_AD_OFF` and the fields behind it of the VLAN tag beside the frame.
+const ANCILLARY: u32 = 0xffff_f000;
+const TAG_FIELDS: [u32; 3] = [44, 48, 60];
+
 /// A program of up to 40 instructions.
-pub fn program(random: &mut impl Rng) -> Vec<ClassicInstruction> {
+pub fn program(random: &mut impl Rng, view: FrameView) -> Vec<ClassicInstruction> {
     let mut program: Vec<ClassicInstruction> = (0..WORDS).map(|word| plain(0x02, word)).collect();
     let length = random.random_range(4..40_usize);
     for at in 0..length {
         let left = (length - at - 1).min(12) as u8;
         let instruction = match random.random_range(0..16) {
+            0 if view == FrameView::Untagged => tag_load(random),
             0..5 => load(random),
             5..8 => arithmetic(random),
             8 => plain(
@@ -89,6 +94,11 @@ fn load(random: &mut impl Rng) -> ClassicInstruction {
         _ => random.random_range(0..70),
     };
     plain(code, offset)
+}
+
+fn tag_load(random: &mut impl Rng) -> ClassicInstruction {
+    let code = *[0x20, 0x28, 0x30].choose(random).unwrap();
+    plain(code, ANCILLARY + *TAG_FIELDS.choose(random).unwrap())
 }
 
 fn arithmetic(random: &mut impl Rng) -> ClassicInstruction {

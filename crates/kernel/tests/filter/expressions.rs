@@ -2,19 +2,20 @@
 
 use std::net::Ipv4Addr;
 
-use parshall_core::filter::classic::ClassicInstruction;
+use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram, FrameView, Tag};
 use parshall_core::filter::emit::LinkLayer;
-use parshall_core::filter::{MergedFilter, Subscription};
+use parshall_core::filter::{FilterError, MergedFilter, Subscription};
 use parshall_kernel::filter::{Expression, ExpressionError};
 
-use crate::witness::Witness;
+use crate::witness::{self, Handle};
 
-/// An expression, and who says what it means.
+/// An expression, and what says what it means.
+#[derive(Clone)]
 pub struct Compiled {
     pub text: String,
-    pub expression: Expression,
-    /// None: too long for libpcap, or no text but a program.
-    witness: Option<Witness>,
+    pub program: ClassicProgram,
+    /// For libpcap's interpreter: the program, or what libpcap compiles without its optimizer.
+    witness: Vec<ClassicInstruction>,
 }
 
 impl Compiled {
@@ -30,42 +31,71 @@ impl Compiled {
         netmask: Option<Ipv4Addr>,
     ) -> Result<Self, ExpressionError> {
         let bits = netmask.map_or(u32::MAX, u32::from);
-        let witness = Witness::of(text, link_layer, bits);
+        let witness = Handle::dead(link_layer).compile(text, false, bits);
         let compiled = Expression::compile(text, link_layer, netmask);
         let is_refused = matches!(compiled, Err(ExpressionError::Compile { .. }));
         assert_eq!(witness.is_none(), is_refused, "{text}: {compiled:?}");
         Ok(Self {
             text: text.to_owned(),
-            expression: compiled?,
-            witness,
+            program: compiled?.program().clone(),
+            witness: witness.unwrap_or_default(),
         })
     }
 
     /// A list that libpcap would compile for minutes.
     pub fn list(text: &str) -> Self {
         let compiled = Expression::compile(text, LinkLayer::Ethernet, None);
+        let compiled = compiled.unwrap_or_else(|error| panic!("{error}"));
         Self {
             text: text.to_owned(),
-            expression: compiled.unwrap_or_else(|error| panic!("{error}")),
-            witness: None,
+            program: compiled.program().clone(),
+            witness: compiled.instructions().to_vec(),
         }
     }
 
     /// A classic program, called by a text.
-    pub fn program(text: String, program: &[ClassicInstruction]) -> Self {
+    pub fn program(text: String, program: &[ClassicInstruction], view: FrameView) -> Self {
         Self {
             text,
-            expression: Expression::from_instructions(program).unwrap(),
-            witness: None,
+            program: ClassicProgram::of_view(program, view).unwrap(),
+            witness: program.to_vec(),
         }
     }
 
-    /// Whether libpcap says that a frame is accepted.
-    pub fn wants(&self, frame: &[u8]) -> bool {
-        self.witness.as_ref().map_or_else(
-            || self.expression.run_by_libpcap(frame) != 0,
-            |witness| witness.accepts(frame),
-        )
+    /// An expression as programs compile it for a packet socket; `None` when libpcap refuses it.
+    pub fn on_socket(text: &str, live: &Handle) -> Option<Self> {
+        let mask = u32::from(Ipv4Addr::new(255, 255, 255, 0));
+        let program = live.compile(text, true, mask)?;
+        Some(Self::program(
+            text.to_owned(),
+            &program,
+            FrameView::Untagged,
+        ))
+    }
+
+    /// Whether it can be merged: a load must not lie on both sides of a tag.
+    pub fn can_be_merged(&self) -> bool {
+        match MergedFilter::new(&subscribe([self])) {
+            Err(FilterError::Program { .. }) => false,
+            other => other.is_ok(),
+        }
+    }
+
+    /// Whether libpcap says that a frame is accepted. `tag_is_beside`: a packet socket shows its outer tag beside it.
+    pub fn wants(&self, frame: &[u8], tag_is_beside: bool) -> bool {
+        if self.program.view() == FrameView::Whole {
+            return witness::accepts(&self.witness, frame);
+        }
+        if !tag_is_beside {
+            return witness::accepts_beside(&self.witness, frame, None);
+        }
+        let number = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+        let tag = Tag {
+            protocol: number(12),
+            control: number(14),
+        };
+        let untagged = [&frame[..12], &frame[16..]].concat();
+        witness::accepts_beside(&self.witness, &untagged, Some(tag))
     }
 }
 
@@ -84,18 +114,19 @@ pub fn all(link_layer: LinkLayer) -> Vec<Compiled> {
         .collect()
 }
 
-/// Filters merged, the first as subscriber 0, each with a snapshot length of its own.
+/// The first as subscriber 0, each with a snapshot length of its own.
+pub fn subscribe<'a>(expressions: impl IntoIterator<Item = &'a Compiled>) -> Vec<Subscription> {
+    let subscription = |(compiled, subscriber): (&Compiled, u32)| Subscription {
+        subscriber,
+        program: compiled.program.clone(),
+        snaplen_bytes: snaplen_bytes(subscriber),
+    };
+    expressions.into_iter().zip(0..).map(subscription).collect()
+}
+
+/// Filters merged.
 pub fn merge<'a>(expressions: impl IntoIterator<Item = &'a Compiled>) -> MergedFilter {
-    let subscriptions: Vec<Subscription> = expressions
-        .into_iter()
-        .zip(0..)
-        .map(|(compiled, subscriber)| Subscription {
-            subscriber,
-            program: compiled.expression.program().clone(),
-            snaplen_bytes: snaplen_bytes(subscriber),
-        })
-        .collect();
-    MergedFilter::new(&subscriptions).unwrap_or_else(|error| panic!("{error}"))
+    MergedFilter::new(&subscribe(expressions)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Snapshot lengths in no order, some of them equal.
@@ -107,11 +138,12 @@ pub fn snaplen_bytes(subscriber: u32) -> u32 {
 pub fn expected<'a>(
     expressions: impl IntoIterator<Item = &'a Compiled>,
     frame: &[u8],
+    tag_is_beside: bool,
 ) -> (u64, u32) {
     expressions
         .into_iter()
         .zip(0..)
-        .filter(|(compiled, _)| compiled.wants(frame))
+        .filter(|(compiled, _)| compiled.wants(frame, tag_is_beside))
         .fold((0, 0), |(subscribers, longest), (_, subscriber)| {
             (
                 subscribers | 1 << subscriber,

@@ -4,14 +4,16 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use parshall_core::filter::classic::{FrameView, Origin};
 use parshall_core::filter::emit::{Hook, LinkLayer};
-use parshall_core::filter::{FilterError, MergedFilter, Subscription};
+use parshall_core::filter::{FilterError, MergedFilter};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::expressions::{Compiled, all, expected, snaplen_bytes};
-use crate::kernel::{Surroundings, available};
+use crate::expressions::{Compiled, all, expected, subscribe};
+use crate::kernel::{Loaded, Surroundings, available, is_tagged};
+use crate::witness::Handle;
 use crate::{classic_programs, frames};
 
 const SECONDS: u64 = 3;
@@ -89,10 +91,21 @@ fn expression(random: &mut impl Rng, known: &[String], depth: u32) -> String {
     }
 }
 
-/// One filter and what to call it in a message; `None` when libpcap refuses the expression.
-fn filter(random: &mut impl Rng, known: &[String], link_layer: LinkLayer) -> Option<Compiled> {
-    if random.random_ratio(1, 3) {
-        let program = classic_programs::program(random);
+/// One filter and what to call it in a message; `None` when libpcap refuses the expression, or nobody can merge it.
+/// With a live handle, every other one has the view of a packet socket.
+fn filter(
+    random: &mut impl Rng,
+    known: &[String],
+    link_layer: LinkLayer,
+    live: Option<&Handle>,
+) -> Option<Compiled> {
+    let live = live.filter(|_| link_layer == LinkLayer::Ethernet && random.random());
+    let filter = if random.random_ratio(1, 3) {
+        let view = match live {
+            Some(_) => FrameView::Untagged,
+            None => FrameView::Whole,
+        };
+        let program = classic_programs::program(random, view);
         let mut text = String::new();
         for instruction in &program {
             let _ = write!(
@@ -101,11 +114,19 @@ fn filter(random: &mut impl Rng, known: &[String], link_layer: LinkLayer) -> Opt
                 instruction.code, instruction.jt, instruction.jf, instruction.k
             );
         }
-        Some(Compiled::program(text, &program))
+        Some(Compiled::program(text, &program, view))
     } else {
         let text = expression(random, known, 3);
-        Compiled::or_refused(&text, link_layer, None).ok()
-    }
+        match live {
+            Some(live) => Compiled::on_socket(&text, live),
+            None => Compiled::or_refused(&text, link_layer, None).ok(),
+        }
+    };
+    filter.filter(|filter| filter.program.view() == FrameView::Whole || filter.can_be_merged())
+}
+
+fn has_tag_beside(loaded: &Loaded<'_>, link_layer: LinkLayer, frame: &[u8]) -> bool {
+    link_layer == LinkLayer::Ethernet && loaded.has_tag_beside(frame)
 }
 
 #[derive(Default)]
@@ -120,27 +141,19 @@ fn round(
     known: &[String],
     link_layer: LinkLayer,
     around: Option<&Surroundings>,
+    live: Option<&Handle>,
     tally: &mut Tally,
 ) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let most = *[1, 4, 16, 64].choose(&mut random).unwrap();
     let filters: Vec<Compiled> = (0..random.random_range(1..=most))
-        .filter_map(|_| filter(&mut random, known, link_layer))
+        .filter_map(|_| filter(&mut random, known, link_layer, live))
         .collect();
     if filters.is_empty() {
         return;
     }
-    let subscriptions: Vec<Subscription> = filters
-        .iter()
-        .zip(0..)
-        .map(|(compiled, subscriber)| Subscription {
-            subscriber,
-            program: compiled.expression.program().clone(),
-            snaplen_bytes: snaplen_bytes(subscriber),
-        })
-        .collect();
     tally.filters += filters.len();
-    let merged = match MergedFilter::new(&subscriptions) {
+    let merged = match MergedFilter::new(&subscribe(&filters)) {
         Ok(merged) => merged,
         Err(FilterError::Program { .. }) => {
             tally.refused += 1;
@@ -154,28 +167,36 @@ fn round(
             LinkLayer::Ethernet => frames::ethernet(&mut random),
             LinkLayer::RawIp => frames::raw_ip(&mut random),
         };
-        let wanted = expected(&filters, &frame);
-        tally.wanted += usize::from(wanted.0 != 0);
-        let names = |found: u64| -> Vec<&String> {
-            let wrong = (0..filters.len()).filter(|at| (found ^ wanted.0) >> at & 1 != 0);
-            wrong.map(|at| &filters[at].text).collect()
-        };
-        let found = merged.subscribers(&frame);
-        assert_eq!(
-            found,
-            wanted.0,
-            "round {seed}: {:#?} on {frame:02x?}",
-            names(found)
-        );
-        if let Some(loaded) = &loaded
-            && loaded.takes(&frame)
-        {
-            let found = loaded.verdict(&frame);
-            let names = names(found.0);
+        // The kernel drops frames that end within a tag.
+        let has_tag = link_layer == LinkLayer::Ethernet && is_tagged(&frame);
+        if has_tag && frame.len() < 20 {
+            continue;
+        }
+        for tag_is_beside in [false, true].into_iter().filter(|one| has_tag || !one) {
+            let wanted = expected(&filters, &frame, tag_is_beside);
+            tally.wanted += usize::from(wanted.0 != 0);
+            let names = |found: u64| -> Vec<&String> {
+                let wrong = (0..filters.len()).filter(|at| (found ^ wanted.0) >> at & 1 != 0);
+                wrong.map(|at| &filters[at].text).collect()
+            };
+            let found = merged.subscribers_at(&frame, Origin::default(), tag_is_beside);
             assert_eq!(
-                found, wanted,
-                "round {seed}, in the kernel: {names:#?} on {frame:02x?}"
+                found,
+                wanted.0,
+                "round {seed}, {tag_is_beside}: {:#?} on {frame:02x?}",
+                names(found)
             );
+            if let Some(loaded) = &loaded
+                && loaded.takes(&frame)
+                && has_tag_beside(loaded, link_layer, &frame) == tag_is_beside
+            {
+                let found = loaded.verdict(&frame);
+                let names = names(found.0);
+                assert_eq!(
+                    found, wanted,
+                    "round {seed}, in the kernel: {names:#?} on {frame:02x?}"
+                );
+            }
         }
     }
 }
@@ -188,6 +209,7 @@ fn random_filters_on_random_frames() {
         Hook::Xdp { frags: false },
         Hook::SchedCls,
     ];
+    let live = in_kernel.then(Handle::live);
     let around = hooks.map(|hook| in_kernel.then(|| Surroundings::new(hook)));
     let known = [LinkLayer::Ethernet, LinkLayer::RawIp].map(|link_layer| {
         let texts = all(link_layer).into_iter().map(|compiled| compiled.text);
@@ -200,7 +222,7 @@ fn random_filters_on_random_frames() {
     while Instant::now() < end {
         let (link_layer, known) = &known[usize::from(seed % 4 == 3)];
         let around = around[seed as usize % hooks.len()].as_ref();
-        round(seed, known, *link_layer, around, &mut tally);
+        round(seed, known, *link_layer, around, live.as_ref(), &mut tally);
         seed += 1;
     }
     println!(

@@ -9,7 +9,7 @@ use libbpf_sys as sys;
 use parshall_core::abi::{CaptureVerdict, plain_bytes, read_plain};
 use parshall_core::filter::MergedFilter;
 use parshall_core::filter::classic::Origin;
-use parshall_core::filter::emit::{Hook, LinkLayer, Target};
+use parshall_core::filter::emit::{Hook, LinkLayer, TagsBeside, Target};
 use parshall_kernel::filter::{Maps, load, try_out};
 
 /// What the program behind the filter returns: `XDP_DROP` and `TC_ACT_SHOT`.
@@ -39,6 +39,11 @@ pub fn available() -> bool {
     );
     eprintln!("skipped: loading programs into the kernel needs root");
     false
+}
+
+/// Whether the kernel takes the outer tag out of a frame that it receives. It drops frames that end within the tag.
+pub fn is_tagged(frame: &[u8]) -> bool {
+    matches!(frame.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
 }
 
 /// The maps of one hook.
@@ -71,11 +76,22 @@ impl Surroundings {
     }
 
     pub fn load(&self, filter: &MergedFilter, link_layer: LinkLayer) -> Loaded<'_> {
+        self.load_where(filter, link_layer, TagsBeside::ALL)
+    }
+
+    /// As [`Self::load`], for a hook where a packet socket shows only these tags beside the frame.
+    pub fn load_where(
+        &self,
+        filter: &MergedFilter,
+        link_layer: LinkLayer,
+        tags_beside: TagsBeside,
+    ) -> Loaded<'_> {
         let target = Target {
             hook: self.hook,
             link_layer,
             discard: false,
             origin: Origin::default(),
+            tags_beside,
         };
         let program = filter.emit(target).unwrap();
         let maps = Maps {
@@ -159,6 +175,12 @@ impl Loaded<'_> {
     /// The program's descriptor.
     pub fn program(&self) -> &OwnedFd {
         &self.program
+    }
+
+    /// Whether a packet socket shows the outer tag of a frame of a test run beside it: XDP runs before the kernel takes
+    /// it out, and a classifier gets the frame as it is given.
+    pub fn has_tag_beside(&self, frame: &[u8]) -> bool {
+        matches!(self.around.hook, Hook::Xdp { .. }) && is_tagged(frame)
     }
 
     /// Whether the kernel takes a frame for a test run.

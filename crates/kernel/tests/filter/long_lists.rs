@@ -106,9 +106,9 @@ fn long_lists_match_like_their_short_forms() {
         };
         let mut wanted = 0;
         for frame in &near {
-            let verdict = short.wants(frame);
+            let verdict = short.wants(frame, false);
             agree(frame, verdict);
-            assert_eq!(long.wants(frame), verdict);
+            assert_eq!(long.wants(frame, false), verdict);
             wanted += usize::from(verdict);
         }
         assert!(
@@ -118,7 +118,7 @@ fn long_lists_match_like_their_short_forms() {
         // Cut short, a frame is rejected where the long form looks, which is not always where the
         // short one does.
         for frame in &others {
-            let verdict = long.wants(frame);
+            let verdict = long.wants(frame, false);
             agree(frame, verdict);
         }
     }
@@ -142,7 +142,7 @@ fn long_lists_pass_the_verifier() {
             for frame in frames.iter().filter(|frame| loaded.takes(frame)) {
                 assert_eq!(
                     loaded.verdict(frame),
-                    expected([short], frame),
+                    expected([short], frame, false),
                     "{frame:02x?}"
                 );
             }
@@ -240,7 +240,7 @@ fn long_lists_beside_short_filters_are_merged_in_bounds() {
             "set {nth}: {peak_bytes} bytes"
         );
         for frame in &frames {
-            let (subscribers, _) = expected(filters.iter().copied(), frame);
+            let (subscribers, _) = expected(filters.iter().copied(), frame, false);
             assert_eq!(
                 merged.subscribers(frame),
                 subscribers,

@@ -8,5 +8,6 @@ mod kernel;
 mod long_lists;
 mod memory;
 mod same_verdict;
+mod socket_view;
 mod traffic;
 mod witness;

@@ -34,7 +34,7 @@ fn each_expression_in_user_space() {
             let filter = merge([&compiled]);
             let mut matched = 0;
             for frame in &frames {
-                let wanted = compiled.wants(frame);
+                let wanted = compiled.wants(frame, false);
                 matched += usize::from(wanted);
                 assert_eq!(
                     filter.subscribers(frame),
@@ -42,7 +42,7 @@ fn each_expression_in_user_space() {
                     "{}: {frame:02x?}",
                     compiled.text
                 );
-                assert_eq!(compiled.expression.program().run(frame) != 0, wanted);
+                assert_eq!(compiled.program.run(frame) != 0, wanted);
             }
             if matched == 0 {
                 never.push(compiled.text);
@@ -77,7 +77,7 @@ fn each_expression_in_the_kernel() {
         each_expression(hook, 2, |loaded, compiled, frame| {
             assert_eq!(
                 loaded.verdict(frame),
-                expected([compiled], frame),
+                expected([compiled], frame, false),
                 "{hook:?} {}: {frame:02x?}",
                 compiled.text
             );
@@ -96,7 +96,7 @@ fn each_expression_when_the_frame_lies_in_several_buffers() {
         let linear_bytes = random.random_range(14..=frame.len().min(100)) as u32;
         assert_eq!(
             loaded.verdict_when_linear(frame, Some(linear_bytes)),
-            expected([compiled], frame),
+            expected([compiled], frame, false),
             "{linear_bytes} bytes linear, {}: {frame:02x?}",
             compiled.text
         );
@@ -129,7 +129,7 @@ fn sets_of_filters_in_user_space_and_in_the_kernel() {
                 .as_ref()
                 .map(|around| around.load(&filter, link_layer));
             for frame in &frames {
-                let (subscribers, snaplen) = expected(chosen.iter().copied(), frame);
+                let (subscribers, snaplen) = expected(chosen.iter().copied(), frame, false);
                 assert_eq!(filter.subscribers(frame), subscribers, "{frame:02x?}");
                 assert_eq!(filter.snaplen_bytes(subscribers), snaplen);
                 if let Some(loaded) = &loaded

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::Command;
 
 use libbpf_sys as sys;
-use parshall_core::filter::emit::{Hook, LinkLayer};
+use parshall_core::filter::emit::{Hook, LinkLayer, TagsBeside};
 use parshall_kernel::net::interface::index;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::expressions::{Compiled, all, expected, merge};
 use crate::frames;
-use crate::kernel::{Loaded, Surroundings, available};
+use crate::kernel::{Loaded, Surroundings, available, is_tagged};
 
 const MTU_BYTES: &str = "9000";
 /// The kernel takes pieces only for frames that do not fit into a page.
@@ -24,7 +24,7 @@ const OFFLOAD_HEADER_BYTES: usize = 10;
 const PACKET_VNET_HDR: i32 = 15;
 
 /// Runs a test, if the kernel can be asked, in a thread with a network namespace of its own, which goes with the thread.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
+pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if !available() {
         return;
     }
@@ -39,7 +39,7 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-fn ip(arguments: &str) {
+pub fn ip(arguments: &str) {
     let status = Command::new("ip").args(arguments.split(' ')).status();
     assert!(
         status.is_ok_and(|status| status.success()),
@@ -144,19 +144,33 @@ impl Cable {
 
 /// Holds filters against libpcap's verdict on frames that come over the cable.
 fn compare(chosen: &[&Compiled], frames: &[Vec<u8>], first_bytes: impl Fn(usize) -> u16) {
+    compare_where(chosen, frames, first_bytes, TagsBeside::ALL);
+}
+
+/// The same, as if a packet socket there showed only these tags beside the frame.
+pub fn compare_where(
+    chosen: &[&Compiled],
+    frames: &[Vec<u8>],
+    first_bytes: impl Fn(usize) -> u16,
+    tags_beside: TagsBeside,
+) {
     let around = Surroundings::new(Hook::SchedCls);
     let filter = merge(chosen.iter().copied());
-    let loaded = around.load(&filter, LinkLayer::Ethernet);
+    let loaded = around.load_where(&filter, LinkLayer::Ethernet, tags_beside);
     let cable = Cable::new();
     let _link = cable.attach(&loaded);
     for (number, frame) in frames.iter().enumerate() {
         around.clear();
         cable.send(frame, first_bytes(number));
         let verdict = around.wait_for_verdict();
-        let (subscribers, snaplen) = expected(chosen.iter().copied(), frame);
+        let protocol = u16::from_be_bytes([frame[12], frame[13]]);
+        let tag_is_beside = is_tagged(frame) && tags_beside.contains(protocol);
+        let (subscribers, snaplen) = expected(chosen.iter().copied(), frame, tag_is_beside);
         assert_eq!(
-            verdict.subscribers, subscribers,
-            "frame {number}: {frame:02x?}"
+            verdict.subscribers,
+            subscribers,
+            "frame {number}, {:#?}: {frame:02x?}",
+            wrong(chosen, verdict.subscribers ^ subscribers)
         );
         if subscribers != 0 {
             assert_eq!(verdict.snaplen, snaplen, "frame {number}");
@@ -164,17 +178,19 @@ fn compare(chosen: &[&Compiled], frames: &[Vec<u8>], first_bytes: impl Fn(usize)
     }
 }
 
+/// The filters with these bits.
+pub fn wrong<'a>(chosen: &[&'a Compiled], bits: u64) -> Vec<&'a str> {
+    let wrong = chosen.iter().zip(0..).filter(|(_, at)| bits >> at & 1 != 0);
+    wrong.map(|(compiled, _)| compiled.text.as_str()).collect()
+}
+
 /// Frames that reach the hook: the kernel drops what ends within a tag.
-fn frames(count: usize, seed: u64) -> Vec<Vec<u8>> {
+pub fn frames(count: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     std::iter::repeat_with(|| frames::ethernet(&mut random))
         .filter(|frame| frame.len() >= 20)
         .take(count)
         .collect()
-}
-
-fn is_tagged(frame: &[u8]) -> bool {
-    matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8])
 }
 
 #[test]
@@ -212,21 +228,20 @@ fn one_filter_for_tags() {
     });
 }
 
+/// Frames that lie in pieces, and how many bytes are in the first one.
+pub fn large_frames(count: usize, seed: u64) -> (Vec<Vec<u8>>, Vec<u16>) {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let frames = frames(count, seed + 1).into_iter().map(|mut frame| {
+        frame.extend((frame.len()..LARGE_BYTES).map(|_| random.random::<u8>()));
+        (frame, random.random_range(14..120))
+    });
+    frames.unzip()
+}
+
 #[test]
 fn filters_match_frames_in_several_buffers() {
     in_namespace(|| {
-        let mut random = Pcg64Mcg::seed_from_u64(9);
-        let frames: Vec<Vec<u8>> = frames(200, 10)
-            .into_iter()
-            .map(|mut frame| {
-                frame.extend((frame.len()..LARGE_BYTES).map(|_| random.random::<u8>()));
-                frame
-            })
-            .collect();
-        let firsts: Vec<u16> = frames
-            .iter()
-            .map(|_| random.random_range(14..120))
-            .collect();
+        let (frames, firsts) = large_frames(200, 9);
         let compiled = all(LinkLayer::Ethernet);
         for chosen in compiled.chunks(48) {
             let chosen: Vec<&Compiled> = chosen.iter().collect();

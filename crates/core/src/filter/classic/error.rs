@@ -40,6 +40,11 @@ pub enum ProgramError {
         "filter: instruction {position} asks for {what}, which is not in the frame; leave that out of the expression"
     )]
     Ancillary { position: usize, what: &'static str },
+    /// A packet decides whether a load lies before or behind the tag that is not in the frame.
+    #[error(
+        "filter: instruction {position} loads from an offset that may lie before or behind a VLAN tag; load from a constant offset there"
+    )]
+    AroundTag { position: usize },
     /// Too many combinations of values reach an instruction.
     #[error(
         "filter: the program has more than {limit} combinations of place and values; split the expression into several filters"

@@ -149,6 +149,8 @@ pub enum Source {
     HeaderLength(u32),
     /// What is known of the packet beside its bytes.
     Beside(Beside),
+    /// The VLAN tag that stands beside the frame.
+    Tag(TagField),
 }
 
 /// Linux's ancillary data that filters may ask for.
@@ -158,6 +160,17 @@ pub enum Beside {
     PacketType,
     /// `SKF_AD_IFINDEX`: `ifindex`.
     InterfaceIndex,
+}
+
+/// What filters may ask of the VLAN tag that the kernel keeps beside a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TagField {
+    /// `SKF_AD_VLAN_TAG`: priority and number.
+    Control,
+    /// `SKF_AD_VLAN_TAG_PRESENT`: 1 when there is a tag, else 0.
+    Present,
+    /// `SKF_AD_VLAN_TPID`: its EtherType.
+    Protocol,
 }
 
 /// Where a frame passes: what [`Beside`] asks for.
@@ -215,6 +228,9 @@ pub enum Operation {
 pub const SCRATCH_WORDS: usize = 16;
 /// `-SKF_AD_OFF`: ancillary data begin so far below 0.
 const ANCILLARY_BYTES: u32 = 0x1000;
+
+/// In messages.
+pub(super) const TAG_BESIDE: &str = "the VLAN tag beside the frame";
 
 const CLASS: u16 = 0x07;
 const OPERATION: u16 = 0xf0;
@@ -294,9 +310,10 @@ impl ClassicInstruction {
             _ => return Err(unknown()),
         };
         Ok(match self.code & 0xe0 {
-            0x20 => match beside(self.k) {
-                Some(what) => Source::Beside(what),
-                None => Source::Packet(width, self.absolute(position)?),
+            0x20 => match (beside(self.k), tag_field(self.k)) {
+                (Some(what), _) => Source::Beside(what),
+                (_, Some(field)) => Source::Tag(field),
+                _ => Source::Packet(width, self.absolute(position)?),
             },
             0x40 => Source::PacketIndexed(width, self.k),
             0x00 if self.code == 0x00 => Source::Constant(self.k),
@@ -374,7 +391,6 @@ impl ClassicInstruction {
     }
 }
 
-/// Linux's ancillary data at the negative offset `k`, and the keyword of the filter language.
 /// What a load at a negative offset asks for, of what is known.
 const fn beside(k: u32) -> Option<Beside> {
     match k.wrapping_add(ANCILLARY_BYTES) {
@@ -384,10 +400,21 @@ const fn beside(k: u32) -> Option<Beside> {
     }
 }
 
+/// The same of the VLAN tag beside the frame.
+const fn tag_field(k: u32) -> Option<TagField> {
+    match k.wrapping_add(ANCILLARY_BYTES) {
+        44 => Some(TagField::Control),
+        48 => Some(TagField::Present),
+        60 => Some(TagField::Protocol),
+        _ => None,
+    }
+}
+
+/// Linux's ancillary data at the negative offset `k`.
 fn ancillary(k: u32) -> &'static str {
     match k.wrapping_add(ANCILLARY_BYTES) {
         0 => "the protocol of the socket buffer",
-        44 | 48 | 60 => "the VLAN tag beside the frame",
+        44 | 48 | 60 => TAG_BESIDE,
         _ => "Linux's ancillary data",
     }
 }

@@ -1,22 +1,20 @@
 //! An interpreter of the classic machine: the reference for all other forms of a filter.
 
-use super::{ClassicProgram, Operand, Operation, Origin, Register, SCRATCH_WORDS, Source, Width};
+use super::{
+    ClassicProgram, Operand, Operation, Packet, Register, SCRATCH_WORDS, Source, Tag, Width,
+};
 
 impl ClassicProgram {
     /// Runs the program on a whole frame. Returns its return value: 0 rejects.
     ///
     /// A load behind the frame's end and a division by 0 reject.
     pub fn run(&self, frame: &[u8]) -> u32 {
-        self.run_at(frame, Origin::default())
+        self.run_on(&Packet::whole(frame))
     }
 
-    /// As [`ClassicProgram::run`], for a frame that passes there.
-    pub fn run_at(&self, frame: &[u8], origin: Origin) -> u32 {
-        let mut machine = Machine {
-            origin,
-            ..Machine::default()
-        };
-        machine.run(self, frame).unwrap_or(0)
+    /// As [`ClassicProgram::run`], on a packet.
+    pub fn run_on(&self, packet: &Packet<'_>) -> u32 {
+        Machine::default().run(self, packet).unwrap_or(0)
     }
 }
 
@@ -25,19 +23,18 @@ struct Machine {
     accumulator: u32,
     index: u32,
     scratch: [u32; SCRATCH_WORDS],
-    origin: Origin,
 }
 
 impl Machine {
     /// `None`: the filter rejects because of a load or a division.
-    fn run(&mut self, program: &ClassicProgram, frame: &[u8]) -> Option<u32> {
+    fn run(&mut self, program: &ClassicProgram, packet: &Packet<'_>) -> Option<u32> {
         let mut position = 0;
         loop {
             let operation = *program.operations().get(position)?;
             position += 1;
             match operation {
                 Operation::Load(register, source) => {
-                    *self.register(register) = self.load(source, frame)?;
+                    *self.register(register) = self.load(source, packet)?;
                 }
                 Operation::Store(register, word) => self.scratch[word] = *self.register(register),
                 Operation::Compute(operator, operand) => {
@@ -75,12 +72,14 @@ impl Machine {
         }
     }
 
-    fn load(&self, source: Source, frame: &[u8]) -> Option<u32> {
+    fn load(&self, source: Source, packet: &Packet<'_>) -> Option<u32> {
+        let frame = packet.bytes;
         match source {
             Source::Constant(constant) => Some(constant),
-            Source::Length => Some(frame.len() as u32),
+            Source::Length => Some(packet.wire_bytes),
             Source::Scratch(word) => Some(self.scratch[word]),
-            Source::Beside(what) => Some(self.origin.value(what)),
+            Source::Beside(what) => Some(packet.origin.value(what)),
+            Source::Tag(field) => Some(Tag::field(packet.tag, field)),
             Source::Packet(width, offset) => read(frame, width, u64::from(offset)),
             Source::PacketIndexed(width, offset) => {
                 read(frame, width, u64::from(self.index) + u64::from(offset))

@@ -1,6 +1,7 @@
 //! A whole classic program, decoded and checked.
 
-use super::{ClassicInstruction, Operation, ProgramError, Register, Source};
+use super::instruction::TAG_BESIDE;
+use super::{ClassicInstruction, FrameView, Operation, ProgramError, Register, Source};
 
 /// How often a loop is run at most: `protochain` goes to the next extension header each time.
 const ROUNDS_MAX: usize = 6;
@@ -10,9 +11,18 @@ const ROUNDS_MAX: usize = 6;
 pub struct ClassicProgram {
     operations: Vec<Operation>,
     has_loop: bool,
+    view: FrameView,
 }
 
 impl ClassicProgram {
+    /// Decodes and checks instructions that see the whole frame.
+    ///
+    /// # Errors
+    /// As [`ClassicProgram::of_view`].
+    pub fn new(instructions: &[ClassicInstruction]) -> Result<Self, ProgramError> {
+        Self::of_view(instructions, FrameView::Whole)
+    }
+
     /// Decodes and checks the instructions.
     ///
     /// A loop is unrolled: the program is there [`ROUNDS_MAX`] times, and a jump back goes on in the next one. What would
@@ -20,7 +30,10 @@ impl ClassicProgram {
     ///
     /// # Errors
     /// [`ProgramError`] names the first invalid instruction.
-    pub fn new(instructions: &[ClassicInstruction]) -> Result<Self, ProgramError> {
+    pub fn of_view(
+        instructions: &[ClassicInstruction],
+        view: FrameView,
+    ) -> Result<Self, ProgramError> {
         if instructions.is_empty() {
             return Err(ProgramError::Empty);
         }
@@ -29,6 +42,12 @@ impl ClassicProgram {
         let mut has_loop = false;
         for (position, instruction) in instructions.iter().enumerate() {
             let mut operation = instruction.decode(position)?;
+            if view == FrameView::Whole && matches!(operation, Operation::Load(_, Source::Tag(_))) {
+                return Err(ProgramError::Ancillary {
+                    position,
+                    what: TAG_BESIDE,
+                });
+            }
             if let Operation::Jump(distance) = &mut operation
                 && *distance < 0
             {
@@ -65,12 +84,18 @@ impl ClassicProgram {
         Ok(Self {
             operations,
             has_loop,
+            view,
         })
     }
 
     /// Whether the instructions have a loop, which sockets do not take.
     pub fn has_loop(&self) -> bool {
         self.has_loop
+    }
+
+    /// How it sees a frame with a VLAN tag.
+    pub fn view(&self) -> FrameView {
+        self.view
     }
 
     /// Whether it asks for what is not in the packet's bytes.

@@ -19,17 +19,19 @@ mod direct;
 mod program;
 mod questions;
 mod slots;
+mod tag;
 mod target;
 mod values;
 
 pub use program::{EmittedProgram, Map, MapAddress};
-pub use target::{Hook, LinkLayer, Target};
+pub use target::{Hook, LinkLayer, TagsBeside, Target};
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::decision::Decisions;
 use super::ebpf::{Assembler, Label};
 use super::merged::MergedFilter;
+use super::untagged::{TAG_BYTES, TAG_END, TAG_START};
 use super::value::ValueId;
 use slots::Slots;
 
@@ -43,11 +45,6 @@ enum View {
     /// From a copy of its start, and by a helper behind it: for bytes outside the linear part.
     Copied,
 }
-
-/// Bytes of the VLAN tag, and its position in a frame.
-const TAG_BYTES: u32 = 4;
-const TAG_START: u32 = 12;
-const TAG_END: u32 = TAG_START + TAG_BYTES;
 
 /// The furthest that an instruction's offset reaches, in bytes.
 const OFFSET_MAX: u64 = 0x7fff;

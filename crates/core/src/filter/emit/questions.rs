@@ -133,14 +133,20 @@ impl Emitter<'_> {
         };
         count(stage.entry);
         for question in &stage.questions {
-            count(question.yes);
+            let condition = self.decisions.condition(question.condition);
             let guards = matches!(
-                self.decisions.condition(question.condition),
+                condition,
                 Condition::Reaches { .. } | Condition::ReachesIndexed { .. }
             );
-            // A read in place that fails is repeated in a copy.
-            if view == View::Copied || !guards {
-                count(question.no);
+            match self.known_answer(condition, view) {
+                Some(true) => count(question.yes),
+                Some(false) => count(question.no),
+                // A read in place that fails is repeated in a copy.
+                None if guards && view != View::Copied => count(question.yes),
+                None => {
+                    count(question.yes);
+                    count(question.no);
+                }
             }
         }
         Rows {
@@ -172,7 +178,19 @@ impl Emitter<'_> {
             let next = next(rows, at);
             emitter.go(rows, edge, next);
         };
+        if let Some(answer) = self.known_answer(condition, view) {
+            go(self, if answer { question.yes } else { question.no }, known);
+            return Ok(());
+        }
         let split = match (condition, view) {
+            (Condition::TagIsBeside, _) => {
+                self.ask_tag(view, &mut known);
+                Split {
+                    bits: Bits::B32,
+                    test: Test::NotEqual,
+                    operand: 0.into(),
+                }
+            }
             (Condition::Reaches { end }, View::Plain | View::Tagged) => {
                 self.reach(end, view, &mut known);
                 go(self, question.yes, known);
@@ -184,10 +202,6 @@ impl Emitter<'_> {
                 return Ok(());
             }
             (Condition::Reaches { end }, View::Copied) => {
-                if u64::from(end) > self.reach_max() {
-                    go(self, question.no, known);
-                    return Ok(());
-                }
                 self.put(Instruction::load(Size::Word, R1, R9, LENGTH));
                 known.held = None;
                 Split {
@@ -197,10 +211,6 @@ impl Emitter<'_> {
                 }
             }
             (Condition::ReachesIndexed { index, end }, View::Copied) => {
-                if end > self.reach_max() {
-                    go(self, question.no, known);
-                    return Ok(());
-                }
                 self.value(index, view, &mut known)?;
                 self.alu64(Alu::Add, R1, end as i32);
                 known.held = None;
@@ -291,6 +301,20 @@ impl Emitter<'_> {
         }
         if edge.to.is_some() && edge.to != next {
             self.assembler.jump(rows.label(edge));
+        }
+    }
+
+    /// The answer that all frames of a view have, if they have one.
+    fn known_answer(&self, condition: Condition, view: View) -> Option<bool> {
+        match (condition, view) {
+            (Condition::TagIsBeside, _) => self.tag_answer(view),
+            (Condition::Reaches { end }, View::Copied) if u64::from(end) > self.reach_max() => {
+                Some(false)
+            }
+            (Condition::ReachesIndexed { end, .. }, View::Copied) if end > self.reach_max() => {
+                Some(false)
+            }
+            _ => None,
         }
     }
 

@@ -34,6 +34,35 @@ impl LinkLayer {
     }
 }
 
+/// The outer VLAN tags that a packet socket at a hook shows beside the frame; others it shows in the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TagsBeside {
+    /// Those of 802.1Q.
+    pub customer: bool,
+    /// Those of 802.1ad.
+    pub service: bool,
+}
+
+impl TagsBeside {
+    /// What an interface receives: the kernel takes out every outer tag.
+    pub const ALL: Self = Self {
+        customer: true,
+        service: true,
+    };
+
+    /// Whether tags of an EtherType are among them.
+    pub fn contains(self, protocol: u16) -> bool {
+        self.protocols().any(|one| one == protocol)
+    }
+
+    /// Their EtherTypes.
+    pub fn protocols(self) -> impl Iterator<Item = u16> {
+        let protocols = [(self.customer, 0x8100), (self.service, 0x88a8)];
+        let beside = protocols.into_iter().filter(|(is_beside, _)| *is_beside);
+        beside.map(|(_, protocol)| protocol)
+    }
+}
+
 /// The hook that a program is generated for, and its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
@@ -45,6 +74,8 @@ pub struct Target {
     pub discard: bool,
     /// Where the hook is.
     pub origin: Origin,
+    /// For programs of [`FrameView::Untagged`](crate::filter::classic::FrameView).
+    pub tags_beside: TagsBeside,
 }
 
 /// Fields of `struct xdp_md` and `struct __sk_buff`, as offsets in bytes.

@@ -39,7 +39,7 @@ impl Emitter<'_> {
     /// All values of a condition, including operands.
     pub(super) fn values_of(&self, condition: Condition) -> impl Iterator<Item = Value> + '_ {
         let roots: Vec<ValueId> = match condition {
-            Condition::Reaches { .. } => Vec::new(),
+            Condition::TagIsBeside | Condition::Reaches { .. } => Vec::new(),
             Condition::ReachesIndexed { index, .. } => vec![index],
             Condition::Holds { value, .. } => vec![value],
             Condition::Compares { left, right, .. } => vec![left, right],

@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
 use libbpf_sys as sys;
 use parshall_core::abi::{CAPTURE_SNAPLEN_MAX, CaptureVerdict};
 use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram, Origin};
-use parshall_core::filter::emit::{Hook, LinkLayer, Target};
+use parshall_core::filter::emit::{Hook, LinkLayer, TagsBeside, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 
 use super::error::BackendError;
@@ -123,6 +123,7 @@ fn filter_before(
                     is_outbound: false,
                     interface_index,
                 },
+                tags_beside: TagsBeside::ALL,
             })
         })
         .map_err(io::Error::other)?;

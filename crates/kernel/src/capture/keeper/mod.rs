@@ -496,6 +496,10 @@ impl Keeper {
                 connection.reply(&Answer::Event(event.clone()), Vec::new());
             }
         }
+        if self.watch.take_tags_changed() {
+            // Nobody leaves, but all get new programs.
+            self.changes.leave(None, Vec::new());
+        }
     }
 
     /// Removes closed connections.
