@@ -21,6 +21,7 @@ mod forwards;
 mod handles;
 mod injected;
 mod live;
+mod own_filter;
 mod reader;
 mod ready;
 mod ring;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use libc::{c_int, c_uchar};
 use parshall_core::abi::CAPTURE_SNAPLEN_MAX;
-use parshall_core::filter::classic::{ClassicInstruction, Origin};
 use parshall_core::trace::LINK_TYPE_RAW;
 use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::keeper::message::RingDescription;
@@ -26,10 +25,11 @@ use crate::forwards::{pcap_open_dead_with_tstamp_precision, system_function};
 use crate::handles::Options;
 use crate::injected::Injected;
 use crate::lock;
+use crate::own_filter::OwnFilter;
 use crate::reader::{Progress, Reader};
 use crate::ready::{Ready, Watched};
 use crate::ring::{self, Place};
-use crate::subscription::{return_constant, subscription};
+use crate::subscription::{Wanted, everything, return_constant, subscription};
 
 /// Younger packets wait: a hook on another CPU may still write an older one.
 pub const HOLD_BACK_NS: u64 = 1_000_000;
@@ -94,7 +94,7 @@ impl Live {
             _ => MAX,
         };
         let all = [return_constant(snaplen as u32)];
-        let (bits, starts) = subscription(&client.ring, &interface, snaplen, &all, "")
+        let (bits, starts) = subscription(&client.ring, &interface, snaplen, everything(&all))
             .and_then(|one| client.subscribe(vec![one]))
             .map_err(|error| error.to_string())?;
         let mask = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
@@ -177,22 +177,30 @@ impl Live {
     /// with a packet socket.
     ///
     /// # Errors
-    /// What ends the capture.
-    pub fn set_filter(&self, program: &[ClassicInstruction], text: &str) -> Result<(), String> {
+    /// What is wrong with the program, or what ends the capture.
+    pub fn set_filter(&self, program: Wanted<'_>) -> Result<(), String> {
+        let own = || {
+            OwnFilter::new(program, self.interface.index)
+                .map_err(|error| Unanswered::Refused(error.to_string()))
+        };
         // The hooks run the new filter alone from now on, or from that time on for ever none.
-        let replace = |program: &[ClassicInstruction], until_ns: fn() -> u64, own: Interpreted| {
+        let replace = |program: Wanted<'_>, until_ns: fn() -> u64| {
+            let own = own()?;
             let (ring, interface) = (&self.ring, &self.interface);
-            let one = subscription(ring, interface, self.snaplen, program, text)
+            let one = subscription(ring, interface, self.snaplen, program)
                 .map_err(|error| Unanswered::Refused(error.to_string()))?;
             let set = || lock(&self.reader).filter(own, until_ns());
             self.keeper.replace(one, set)
         };
-        let own = || Interpreted::new(program, self.interface.index);
-        let replaced = match replace(program, monotonic_ns, own()) {
-            // The kernel cannot run it merged with the others: libpcap's interpreter does, as with a packet socket.
+        let replaced = match replace(program, monotonic_ns) {
+            // The kernel cannot run it merged with the others: it runs here.
             Err(Unanswered::Refused(_)) => {
                 let all = [return_constant(self.snaplen as u32)];
-                replace(&all, || u64::MAX, own())
+                let all = Wanted {
+                    text: program.text,
+                    ..everything(&all)
+                };
+                replace(all, || u64::MAX)
             }
             replaced => replaced,
         };
@@ -400,34 +408,6 @@ impl Drop for Dead {
 }
 
 const MAX: c_int = CAPTURE_SNAPLEN_MAX as c_int;
-
-/// A program that libpcap's interpreter runs, which knows nothing of direction and interface: they stand in it as numbers.
-pub struct Interpreted {
-    inbound: Vec<ClassicInstruction>,
-    outbound: Vec<ClassicInstruction>,
-}
-
-impl Interpreted {
-    fn new(program: &[ClassicInstruction], interface_index: u32) -> Self {
-        let [inbound, outbound] = [false, true].map(|is_outbound| {
-            let origin = Origin {
-                is_outbound,
-                interface_index,
-            };
-            let known = |one: &ClassicInstruction| one.with_origin(origin);
-            program.iter().map(known).collect()
-        });
-        Self { inbound, outbound }
-    }
-
-    /// The program for packets of a direction.
-    pub fn at(&self, is_outbound: bool) -> &[ClassicInstruction] {
-        match is_outbound {
-            true => &self.outbound,
-            false => &self.inbound,
-        }
-    }
-}
 
 /// The link type as programs see it.
 fn dlt(interface: &Interface) -> c_int {

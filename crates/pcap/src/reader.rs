@@ -10,9 +10,8 @@ use parshall_kernel::capture::tagged::Retag;
 use parshall_kernel::clock::{monotonic_ns, realtime_offset_ns};
 
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
-use crate::forwards::bpf_filter;
 use crate::injected::Injected;
-use crate::live::Interpreted;
+use crate::own_filter::{OwnFilter, Passage};
 
 /// How often the two clocks are compared.
 const CLOCK_INTERVAL_NS: u64 = 500_000_000;
@@ -26,11 +25,11 @@ pub struct Reader {
     /// What was taken from the ring up to now.
     progress: Progress,
     /// Filters that run here, each on packets up to a time: those that were not read when it was set. The newest is last.
-    programs: VecDeque<(Interpreted, u64)>,
+    programs: VecDeque<(OwnFilter, u64)>,
     /// A packet that was taken from the ring and not yet returned.
     ahead: Option<Kept>,
-    /// Whether the packet that was taken last was sent.
-    is_outbound: bool,
+    /// Of the packet that was taken last.
+    passage: Passage,
     /// Bytes of the last one of these that was returned.
     returned: Vec<u8>,
     /// The packet that `pcap_next` returned last.
@@ -75,7 +74,7 @@ impl Reader {
             progress: Progress::default(),
             programs: VecDeque::new(),
             ahead: None,
-            is_outbound: false,
+            passage: Passage::default(),
             returned: Vec::new(),
             kept: Kept {
                 header: PacketHeader {
@@ -111,6 +110,7 @@ impl Reader {
         if horizon_ns >= self.offset_until_ns {
             self.offset_ns = realtime_offset_ns();
             self.offset_until_ns = horizon_ns + CLOCK_INTERVAL_NS;
+            self.programs.iter_mut().for_each(|(own, _)| own.update());
         }
         while let Some((record, bytes)) = self.collector.next(horizon_ns) {
             if record.interface != self.interface_number {
@@ -131,16 +131,16 @@ impl Reader {
                 continue;
             }
             let captured = bytes.len().min(self.snaplen);
-            self.is_outbound = record.direction == RECORD_OUT;
+            let passage = Passage::from(record);
+            self.passage = passage;
             while let Some((_, until_ns)) = self.programs.front()
                 && until_ns.saturating_add(LATE_NS) < record.time_ns
             {
                 self.programs.pop_front();
             }
-            let mut programs = self.programs.iter();
+            let mut programs = self.programs.iter_mut();
             if programs.any(|(program, until_ns)| {
-                record.time_ns <= *until_ns
-                    && !accepts(program, self.is_outbound, wire_bytes, bytes)
+                record.time_ns <= *until_ns && !program.accepts(passage, wire_bytes, bytes)
             }) {
                 continue;
             }
@@ -175,10 +175,10 @@ impl Reader {
     }
 
     /// Filters packets that the hooks saw up to this time and that were not returned yet.
-    pub fn filter(&mut self, program: Interpreted, until_ns: u64) {
+    pub fn filter(&mut self, mut program: OwnFilter, until_ns: u64) {
         self.ahead = self.ahead.take().filter(|ahead| {
             let wire_bytes = ahead.header.wire_bytes;
-            accepts(&program, self.is_outbound, wire_bytes, &ahead.bytes)
+            program.accepts(self.passage, wire_bytes, &ahead.bytes)
         });
         // The hooks run none of them any more, so packets that come now pass the new filter alone.
         let now_ns = monotonic_ns();
@@ -218,12 +218,6 @@ impl Reader {
             ..self.progress
         }
     }
-}
-
-fn accepts(program: &Interpreted, is_outbound: bool, wire_bytes: u32, bytes: &[u8]) -> bool {
-    let program = program.at(is_outbound).as_ptr();
-    // SAFETY: libpcap has validated the program; the packet has so many bytes.
-    unsafe { bpf_filter(program, bytes.as_ptr(), wire_bytes, bytes.len() as u32) != 0 }
 }
 
 fn is_in_direction(record: &CaptureRecord, direction: c_int) -> bool {

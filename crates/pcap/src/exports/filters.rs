@@ -3,24 +3,79 @@
 use std::ffi::CStr;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use libc::{c_char, c_int};
-use parshall_core::filter::classic::ClassicInstruction;
+use parshall_core::filter::classic::{ClassicInstruction, FrameView};
 
-use super::dead::of_dead;
+use super::borrowed::{Compiling, with, with_dead};
 use super::{activated, fail};
-use crate::abi::{Pcap, Program, instructions};
+use crate::abi::{DLT_EN10MB, Pcap, Program, instructions};
 use crate::cancellation::Uncancellable;
 use crate::forwards::{bpf_validate, system_function};
+use crate::live::Live;
+use crate::subscription::Wanted;
 
-/// Texts of filters that are remembered for `parshall capture --list`.
-const TEXTS_MAX: usize = 64;
+/// Compiled filters that are remembered.
+const COMPILED_MAX: usize = 64;
 
-/// Texts of compiled filters, by a hash of their instructions: for display only.
-static TEXTS: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
+/// What the instructions of a filter do not have.
+struct Compiled {
+    /// Hash of the instructions.
+    hash: u64,
+    /// For `parshall capture --list`.
+    text: String,
+    view: FrameView,
+}
+
+static COMPILED: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
 
 fn hash(instructions: &[ClassicInstruction]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(instructions)
+}
+
+fn remember(instructions: &[ClassicInstruction], text: &CStr, view: FrameView) {
+    let Ok(mut compiled) = COMPILED.lock() else {
+        return;
+    };
+    if compiled.len() >= COMPILED_MAX {
+        // Of these only the text is lost.
+        let first = compiled
+            .iter()
+            .position(|one| one.view == FrameView::Untagged);
+        compiled.remove(first.unwrap_or(0));
+    }
+    compiled.push(Compiled {
+        hash: hash(instructions),
+        text: text.to_string_lossy().into_owned(),
+        view,
+    });
+}
+
+/// Text and view of a filter. One that was not compiled for a capture of ours is as on a packet socket.
+fn recall(instructions: &[ClassicInstruction]) -> (String, FrameView) {
+    let hash = hash(instructions);
+    let known = COMPILED.lock().ok().and_then(|compiled| {
+        let mut latest_first = compiled.iter().rev();
+        latest_first
+            .find(|one| one.hash == hash)
+            .map(|one| (one.text.clone(), one.view))
+    });
+    known.unwrap_or_else(|| {
+        let text = format!("a program of {} instructions", instructions.len());
+        (text, FrameView::Untagged)
+    })
+}
+
+/// The handle that compiles an expression as on a packet socket; `None` when the dead one does. An error means that only
+/// the dead one is there, and that its program for `vlan` looks for every tag in the frame.
+fn compiling(live: &Live, expression: &CStr) -> Result<Option<Compiling>, ()> {
+    let has_vlan = expression.to_bytes().windows(4).any(|word| word == b"vlan");
+    if !has_vlan || live.link_type.load(Ordering::Relaxed) != DLT_EN10MB {
+        return Ok(None);
+    }
+    let opened = live.device().and_then(|device| Compiling::open(&device, live.snaplen));
+    opened.map(Some).ok_or(())
 }
 
 /// See pcap_compile(3PCAP).
@@ -42,18 +97,23 @@ pub unsafe extern "C-unwind" fn pcap_compile(
             return compile(pcap, program, expression, optimize, netmask);
         };
         let _uncancellable = Uncancellable::new();
-        let status = of_dead(handle, live, |dead| {
-            compile(dead, program, expression, optimize, netmask)
-        });
+        let text = match expression.is_null() {
+            true => c"",
+            false => CStr::from_ptr(expression),
+        };
+        let (borrowed, view) = match compiling(live, text) {
+            Ok(borrowed) => (borrowed, FrameView::Untagged),
+            Err(()) => (None, FrameView::Whole),
+        };
+        let compile = |system| compile(system, program, expression, optimize, netmask);
+        let status = match &borrowed {
+            Some(borrowed) => with(handle, borrowed.0, compile),
+            None => with_dead(handle, live, compile),
+        };
         if status == 0
-            && !expression.is_null()
             && let Some(instructions) = instructions(program)
-            && let Ok(mut texts) = TEXTS.lock()
         {
-            let first = usize::from(texts.len() >= TEXTS_MAX);
-            texts.drain(..first);
-            let text = CStr::from_ptr(expression).to_string_lossy().into_owned();
-            texts.push((hash(instructions), text));
+            remember(instructions, text, view);
         }
         status
     }
@@ -82,16 +142,13 @@ pub unsafe extern "C-unwind" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Pr
         if bpf_validate(instructions.as_ptr(), instructions.len() as c_int) == 0 {
             return fail(handle, "BPF program is not valid");
         }
-        let hash = hash(instructions);
-        let known = TEXTS.lock().ok().and_then(|texts| {
-            let mut texts = texts.iter().rev();
-            texts
-                .find(|(one, _)| *one == hash)
-                .map(|(_, text)| text.clone())
-        });
-        let text =
-            known.unwrap_or_else(|| format!("a program of {} instructions", instructions.len()));
-        match live.set_filter(instructions, &text) {
+        let (text, view) = recall(instructions);
+        let wanted = Wanted {
+            instructions,
+            view,
+            text: &text,
+        };
+        match live.set_filter(wanted) {
             Ok(()) => 0,
             Err(reason) => fail(handle, &reason),
         }

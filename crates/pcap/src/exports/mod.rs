@@ -52,7 +52,7 @@ macro_rules! export {
 }
 
 mod activation;
-mod dead;
+mod borrowed;
 mod dump_files;
 mod filters;
 mod properties;

@@ -323,20 +323,6 @@ impl ClassicInstruction {
         })
     }
 
-    /// The instruction with the number itself where it asks for what is known of the packet beside its bytes.
-    pub fn with_origin(self, origin: Origin) -> Self {
-        const LOAD_ABSOLUTE: u16 = 0x20;
-        let is_absolute = self.code & (CLASS | 0xe0) == LOAD_ABSOLUTE;
-        match beside(self.k).filter(|_| is_absolute) {
-            Some(what) => Self {
-                code: 0,
-                k: origin.value(what),
-                ..self
-            },
-            None => self,
-        }
-    }
-
     /// A word of scratch memory.
     fn scratch(self, position: usize) -> Result<usize, ProgramError> {
         let word = self.k;
