@@ -12,7 +12,7 @@ use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::keeper::message::RingDescription;
 use parshall_kernel::capture::kept_ring::HookCount;
 use parshall_kernel::clock::monotonic_ns;
-use parshall_kernel::net::interface::{Interface, missed_packets, namespace_number};
+use parshall_kernel::net::interface::{Interface, missed_packets, name_of, namespace_number};
 use parshall_kernel::net::packet_socket::PacketSocket;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -286,6 +286,11 @@ impl Live {
     /// The link type of its packets.
     pub fn link_type(&self) -> c_int {
         self.link_type.load(Ordering::Relaxed)
+    }
+
+    /// The interface's present name.
+    pub fn device(&self) -> Option<String> {
+        name_of(self.interface.index).ok()
     }
 
     /// Link types that `pcap_set_datalink` takes.

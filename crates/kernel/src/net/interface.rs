@@ -110,6 +110,15 @@ pub fn index(name: &str) -> io::Result<u32> {
     Ok(netdevice::name_to_index(&socket, name)?)
 }
 
+/// The present name of an interface in the network namespace of the calling thread.
+///
+/// # Errors
+/// `ENODEV` when there is none with that index.
+pub fn name_of(index: u32) -> io::Result<String> {
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    Ok(netdevice::index_to_name(&socket, index)?)
+}
+
 /// Packets that an interface of the calling thread's network namespace lost before they reached the stack; `None` when
 /// there is no such interface.
 pub fn missed_packets(index: u32) -> Option<u64> {
