@@ -3,7 +3,6 @@
 use std::ffi::CStr;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
 use libc::{c_char, c_int};
 use parshall_core::filter::classic::{ClassicInstruction, FrameView};
@@ -71,10 +70,12 @@ fn recall(instructions: &[ClassicInstruction]) -> (String, FrameView) {
 /// the dead one is there, and that its program for `vlan` looks for every tag in the frame.
 fn compiling(live: &Live, expression: &CStr) -> Result<Option<Compiling>, ()> {
     let has_vlan = expression.to_bytes().windows(4).any(|word| word == b"vlan");
-    if !has_vlan || live.link_type.load(Ordering::Relaxed) != DLT_EN10MB {
+    if !has_vlan || live.link_type() != DLT_EN10MB {
         return Ok(None);
     }
-    let opened = live.device().and_then(|device| Compiling::open(&device, live.snaplen));
+    let opened = live
+        .device()
+        .and_then(|device| Compiling::open(&device, live.snaplen));
     opened.map(Some).ok_or(())
 }
 
