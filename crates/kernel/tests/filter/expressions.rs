@@ -62,15 +62,16 @@ impl Compiled {
         }
     }
 
-    /// An expression as programs compile it for a packet socket; `None` when libpcap refuses it.
+    /// An expression as programs compile it for a packet socket; `None` when libpcap refuses it, or its optimizer makes a
+    /// program that nobody runs, such as one that shifts by more than 31.
     pub fn on_socket(text: &str, live: &Handle) -> Option<Self> {
         let mask = u32::from(Ipv4Addr::new(255, 255, 255, 0));
-        let program = live.compile(text, true, mask)?;
-        Some(Self::program(
-            text.to_owned(),
-            &program,
-            FrameView::Untagged,
-        ))
+        let witness = live.compile(text, true, mask)?;
+        Some(Self {
+            text: text.to_owned(),
+            program: ClassicProgram::of_view(&witness, FrameView::Untagged).ok()?,
+            witness,
+        })
     }
 
     /// Whether it can be merged: a load must not lie on both sides of a tag.

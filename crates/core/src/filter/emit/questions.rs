@@ -12,6 +12,8 @@ use crate::filter::value::ValueId;
 
 /// XDP's helper reads no further into a frame, in bytes.
 const XDP_REACH_MAX: u64 = 0xffff;
+/// No packet of the stack is longer, in bytes, and the verifier takes no larger offset (`BPF_MAX_VAR_OFF`).
+const SKB_REACH_MAX: u64 = (1 << 29) - 1;
 
 /// Facts that hold on the path to a question.
 #[derive(Clone, Copy, Debug, Default)]
@@ -322,7 +324,7 @@ impl Emitter<'_> {
     fn reach_max(&self) -> u64 {
         match self.target.hook {
             Hook::Xdp { .. } => XDP_REACH_MAX,
-            Hook::SchedCls => i32::MAX as u64,
+            Hook::SchedCls => SKB_REACH_MAX,
         }
     }
 
