@@ -1,6 +1,7 @@
 """Histograms by command, held against tcpdump and what each command sent and read."""
 
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conversation import connection, transfer
+from conversation import connection, socket_at, transfer
 
 from parshall.cgroups import TemporaryCgroup
 from parshall.path import PathProfile, PathSummary
@@ -81,15 +82,20 @@ def test_what_commands_send_is_what_tcpdump_sees_at_their_ports(pair: Any) -> No
 def test_delivered_packets_have_the_command_that_reads_them(pair: Any) -> None:
     left, right, link = pair
     address = str(link.address(right))
-    readers = run_each(right, READ, address)
+    readers = run_each(right, READ.replace("[s.recv", "s.recv(2000); print('read', flush=True); [s.recv"), address)
     assert [process.stdout.readline() for process in readers] == ["bound\n"] * 2
     stages = ["netif_rx", "receive", "local_in", "data_ready"]
     options: dict[str, Any] = {"by": "command", "filter": "udp portrange 9001-9002", "stages": stages}
     with PathProfile(netns=right.namespace, reads=True, **options) as profile:
+        # A packet that ends before its socket was read for the first time has no name.
+        with socket_at(left, address, socket.SOCK_DGRAM) as first:
+            for process, (port, _) in zip(readers, SENT.values(), strict=True):
+                first.sendto(b"first", (address, port))
+                assert process.stdout.readline() == "read\n"
         # Other names send, so that no name is there by chance.
         end_each(run_each(left, SEND.replace("sys.argv[1]", "'sender'"), address))
         end_each(readers)
-    assert packets_by_command(profile.summary, "delivered") == {name: count for name, (_, count) in SENT.items()}
+    assert packets_by_command(profile.summary, "delivered") == {name: 1 + count for name, (_, count) in SENT.items()}
 
 
 def test_without_readers_nobody_is_named_for_what_arrives(pair: Any) -> None:

@@ -197,8 +197,10 @@ def test_suricata_sees_the_same(place: Place, until: Callable[..., None], tmp_pa
     assert "without the ring" not in outputs[0].read_text()
     events = [[json.loads(line) for line in log.read_text().splitlines()] for log in logs]
     alerts = [[one["payload"] for one in seen if one["event_type"] == "alert"] for seen in events]
-    assert alerts[0] == alerts[1]
-    assert [base64.b64decode(one) for one in alerts[0]] == [b"a needle %d" % number for number in range(1, 102, 2)]
+    # Its threads write the alerts of two flows in any order.
+    needles = [b"a needle %d" % number for number in range(1, 102, 2)]
+    for one in alerts:
+        assert sorted(map(base64.b64decode, one)) == sorted(needles)
     ports = ({9}, {8080})
     flows = [
         sorted(

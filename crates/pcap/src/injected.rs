@@ -171,7 +171,8 @@ mod tests {
                 }
                 monotonic_ns()
             });
-            assert_eq!(injected.take(inner_ns, 100, &frame), !is_read_early);
+            // A packet is read once.
+            assert!(is_read_early || injected.take(inner_ns, 100, &frame));
             assert!(injected.take(outer_ns, 100, &frame));
             assert!(!injected.take(outer_ns, 100, &frame));
         }
