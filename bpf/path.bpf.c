@@ -426,7 +426,6 @@ static __always_inline struct path_drops *drops_of(__u32 reason)
 	return drops;
 }
 
-
 static __always_inline struct path_drops *count_drop(__u32 reason)
 {
 	struct path_drops *drops = drops_of(reason);

@@ -16,8 +16,10 @@ const SUBSYSTEM_SHIFT: u32 = 16;
 /// Reasons with which the kernel frees what it has delivered, too: see `is_delivered` of the programs.
 const DELIVERED: [&str; 3] = ["SOCKET_CLOSE", "QUEUE_PURGE", "NOT_SPECIFIED"];
 
-/// The reason of what a full accept queue refuses. A kernel that does not have it gets it as [`NO_REASON`].
+/// The reason of what a full accept queue refuses.
 const REFUSED: &str = "TCP_LISTEN_OVERFLOW";
+/// Its number where the kernel does not have it. It is not [`NO_REASON`], which may stand among those of deliveries.
+const REFUSED_NUMBER: u16 = u16::MAX - 1;
 /// A number that no reason of the core has.
 const NO_REASON: u16 = u16::MAX;
 
@@ -53,7 +55,7 @@ impl DropReasons {
             }
         }
         if found.number(REFUSED) == NO_REASON {
-            found.names.insert(NO_REASON.into(), REFUSED.into());
+            found.names.insert(REFUSED_NUMBER.into(), REFUSED.into());
         }
         found
     }
@@ -176,6 +178,7 @@ mod tests {
         assert_eq!(names.name(60_000), "reason 60000");
         assert_eq!(names.delivered(), core.delivered());
         assert_eq!(names.name(names.refused().into()), REFUSED);
+        assert!(!names.delivered().contains(&names.refused()));
         assert!(
             core.names
                 .iter()
