@@ -72,7 +72,7 @@ static __always_inline void note_delivery(struct path_packet *packet, __u32 plac
 
 /*
  * Whether a full accept queue refuses a packet, which the kernel then frees like one that it has used. An ACK that returns a
- * SYN cookie is not told from others.
+ * SYN cookie looks like any other.
  */
 static __always_inline int is_refused(struct __sk_buff *ctx)
 {

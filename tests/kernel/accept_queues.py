@@ -59,3 +59,19 @@ def delayed_ends(bed: Any) -> tuple[Any, Any, Any]:
     """Two hosts so far apart that SYNs of several clients arrive before their ACKs."""
     left, right = bed.host("left"), bed.host("right")
     return left, right, bed.link(left, right, delay_ms=50)
+
+
+def refuse_final_acks(
+    clients: Clients, host: Any, address: str, port: int, until: Callable[..., None], *, sends: bool
+) -> None:
+    """Let a far listener with a backlog of 4 refuse two final ACKs, and then requests of these clients."""
+    clients.connect(address, port, 3)
+    until("three connections wait", has_queued(host, port, 3))
+    # Two of these have room. All four SYNs come before the first ACK.
+    late = clients.connect(address, port, 4)
+    until("two ACKs were refused", lambda: overflows(host) >= 2)
+    assert queue_of(host, port) == (5, 4)
+    if sends:
+        for each in late:
+            each.send(b"a request")
+        until("requests were refused", lambda: overflows(host) >= 4)

@@ -20,6 +20,7 @@ from path_noise import noise
 from path_run import check_balance, run
 from test_path_truth import has_stage, measured, paths_of
 
+from parshall.errors import ParshallError
 from parshall.path import PathProfile
 from parshall.path.stages import ALL_STAGES
 
@@ -332,3 +333,50 @@ def test_noise_in_windows_counts_no_gap_between_them(alone):
         assert gaps_s <= 1.1 * summary["attached_s"], row
         if row["kind"] == "net_rx_delay":
             assert row["max_ns"] < summary["attached_s"] * 1e9, row
+
+
+# Words that an interface of each kind needs.
+UPPER = {"macvlan": "mode bridge", "ipvlan": "mode l2", "vlan": "id 5"}
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
+@pytest.mark.parametrize("kind", UPPER)
+def test_what_leaves_by_an_interface_on_another_one_is_sent_once(ends, tmp_path, kind, log):
+    """Both interfaces count it; the lower one is its `interface_out`."""
+    left, right, link = ends
+    lower, other = link.interface(left), link.interface(right)
+    for host, name, address in ((left, lower, "10.99.0.1/24"), (right, other, "10.99.0.2/24")):
+        try:
+            host.run(f"ip link add link {name} name upper type {kind} {UPPER[kind]}".split())
+        except ParshallError as error:
+            pytest.skip(f"not in this kernel: {error}")
+        host.run(["ip", "address", "add", address, "dev", "upper"])
+        host.run(["ip", "link", "set", "upper", "up"])
+
+    def sent_by(name):
+        (shown,) = json.loads(left.run(["ip", "-s", "-j", "link", "show", name]).stdout)
+        return shown["stats64"]["tx"]["packets"]
+
+    options = {"filter": "udp port 9000", "stages": ALL_STAGES if log else None}
+    with (
+        socket_at(right, "10.99.0.2", socket.SOCK_DGRAM) as sink,
+        socket_at(left, "10.99.0.1", socket.SOCK_DGRAM) as source,
+    ):
+        sink.settimeout(20)
+        sink.bind(("10.99.0.2", 9000))
+        source.sendto(b"are you there", ("10.99.0.2", 9000))
+        sink.recv(100)
+        before = {name: sent_by(name) for name in ("upper", lower)}
+        with measured(tmp_path, left, options, log=log) as found:
+            for _ in range(20):
+                source.sendto(b"once", ("10.99.0.2", 9000))
+                assert sink.recv(100) == b"once"
+        grown = {name: sent_by(name) - count for name, count in before.items()}
+    assert min(grown.values()) >= 20
+    assert found["summary"].paths["sent"] == 20, found["summary"].paths
+    if log:
+        rows = found["log"].packets
+        rows = rows.filter(pc.equal(pc.cast(rows["path"], "string"), "sent"))
+        with left.enter():
+            assert set(rows["interface_out"].to_pylist()) == {socket.if_nametoindex(lower)}

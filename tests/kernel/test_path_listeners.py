@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-from accept_queues import delayed_ends, has_queued, listener_at, overflows, silence
+from accept_queues import delayed_ends, has_queued, listener_at, overflows, refuse_final_acks, silence
 from path_run import check_balance
 from ports import PORTS
 from retransmission_counters import counters
@@ -88,19 +88,14 @@ def test_refused_final_acks_were_dropped(
     address, port = link.address(right, family), next(PORTS)
     clients = clients_at(left)
     with measured(right, tmp_path / "path.arrow") as found, listener_at(right, address, port, 4):
-        clients.connect(address, port, 3)
-        until("three connections wait", has_queued(right, port, 3))
-        late = clients.connect(address, port, 4)
-        until("two ACKs were refused", lambda: overflows(right) >= 2)
-        if not resets:
-            for each in late:
-                each.send(b"a request")
-            until("requests were refused", lambda: overflows(right) >= 4)
+        refuse_final_acks(clients, right, address, port, until, sends=not resets)
         silence(left, link.interface(left))
     assert found.refused() == found.segments(port)["dropped", REASON] == overflows(right)
 
 
-def test_an_ack_with_a_cookie_is_not_told_from_others(bed: Any, clients_at: Any, until: Any, tmp_path: Path) -> None:
+def test_an_ack_that_returns_a_cookie_looks_like_any_other(
+    bed: Any, clients_at: Any, until: Any, tmp_path: Path
+) -> None:
     """The manual says so: only a log of TCP knows which SYNs were answered by a cookie."""
     left, right, link = delayed_ends(bed)
     address, port = link.address(right), next(PORTS)

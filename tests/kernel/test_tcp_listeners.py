@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accept_queues import delayed_ends, has_queued, listener_at, overflows, queue_of, silence
+from accept_queues import delayed_ends, has_queued, listener_at, overflows, queue_of, refuse_final_acks, silence
 from conversation import connection, transfer
 from ports import PORTS
 from retransmission_counters import counters
@@ -121,16 +121,7 @@ def test_final_acks_that_found_no_room(
     address, port = link.address(right, family), next(PORTS)
     clients = clients_at(left)
     with TcpLog(tmp_path / "log", port=port) as log, listener_at(right, address, port, 4):
-        clients.connect(address, port, 3)
-        until("three connections wait", has_queued(right, port, 3))
-        # Two of these have room. All four SYNs come before the first ACK.
-        late = clients.connect(address, port, 4)
-        until("two ACKs were refused", lambda: overflows(right) >= 2)
-        assert queue_of(right, port) == (5, 4)
-        if not resets:
-            for each in late:
-                each.send(b"a request")
-            until("requests were refused", lambda: overflows(right) >= 4)
+        refuse_final_acks(clients, right, address, port, until, sends=not resets)
         silence(left, link.interface(left))
         log.stop()
     (row,) = listeners_of(check_log(log.path)[0], port)

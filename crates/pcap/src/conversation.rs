@@ -1,7 +1,7 @@
 //! The conversation with the keeper of a ring, which the threads of a program share.
 //!
-//! The lock of the connection is held to send, or to take what waits, and never while a thread waits. Whoever takes a
-//! message puts it where the thread that asked finds it. Two threads never ask the same kind of question at a time.
+//! A thread has the lock of the connection while it sends, or takes messages that have come, and never while it waits. A
+//! thread that takes a message puts it where the thread that asked finds it. Two threads never ask the same kind of question at a time.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};

@@ -63,7 +63,7 @@ impl Compiled {
     }
 
     /// An expression as programs compile it for a packet socket; `None` when libpcap refuses it, or its optimizer makes a
-    /// program that nobody runs, such as one that shifts by more than 31.
+    /// invalid program, such as one that shifts by more than 31 bits.
     pub fn on_socket(text: &str, live: &Handle) -> Option<Self> {
         let mask = u32::from(Ipv4Addr::new(255, 255, 255, 0));
         let witness = live.compile(text, true, mask)?;

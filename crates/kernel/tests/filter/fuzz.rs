@@ -91,7 +91,7 @@ fn expression(random: &mut impl Rng, known: &[String], depth: u32) -> String {
     }
 }
 
-/// One filter and what to call it in a message; `None` when libpcap refuses the expression, or nobody can merge it.
+/// One filter and what to call it in a message; `None` when libpcap refuses the expression, or it cannot be merged.
 /// With a live handle, every other one has the view of a packet socket.
 fn filter(
     random: &mut impl Rng,

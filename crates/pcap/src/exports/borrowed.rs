@@ -63,7 +63,7 @@ impl Compiling {
             }
             let opened = Self(pcap);
             system_function!(pcap_set_snaplen: fn(*mut Pcap, c_int) -> c_int)(pcap, snaplen);
-            // The smallest one: nobody reads it.
+            // The smallest one, as no packet is read.
             system_function!(pcap_set_buffer_size: fn(*mut Pcap, c_int) -> c_int)(pcap, 1);
             let status = system_function!(pcap_activate: fn(*mut Pcap) -> c_int)(pcap);
             let link_type = system_function!(pcap_datalink: fn(*mut Pcap) -> c_int);

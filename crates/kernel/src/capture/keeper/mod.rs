@@ -497,7 +497,7 @@ impl Keeper {
             }
         }
         if self.watch.take_tags_changed() {
-            // Nobody leaves, but all get new programs.
+            // All subscribers stay, and get new programs.
             self.changes.leave(None, Vec::new());
         }
     }
