@@ -16,7 +16,8 @@ from isolation import isolate
 from recorded_commands import RecordedCommands
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
-SMALL_LOG = Path(__file__).parent / "data/small.arrow"
+TESTS = Path(__file__).parent
+SMALL_LOG = TESTS / "data/small.arrow"
 BEFORE = pytest.StashKey[HostState]()
 LEFT = pytest.StashKey[list[str]]()
 COMMANDS = RecordedCommands()
@@ -73,9 +74,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def is_comparison(item: pytest.Item, call: pytest.CallInfo[None]) -> bool:
-    """Whether a test of the kernel compared something: an error of another kind has other causes."""
-    error = call.excinfo and call.excinfo.value
-    return bool(item.get_closest_marker("kernel") and call.when == "call" and isinstance(error, AssertionError))
+    """Whether a test of the kernel compared something, or looked in vain for a row: other errors have other causes."""
+    if call.excinfo is None or call.when != "call" or not item.get_closest_marker("kernel"):
+        return False
+    looked_in_vain = isinstance(call.excinfo.value, LookupError) and TESTS in call.excinfo.traceback[-1].path.parents
+    return isinstance(call.excinfo.value, AssertionError) or looked_in_vain
 
 
 @pytest.hookimpl(wrapper=True)

@@ -286,7 +286,8 @@ def _program_that_drops(length: int) -> int:
 @contextmanager
 def world(features: list[Features]) -> Iterator[list[Box]]:
     """Make boxes with peers, and remove them."""
-    addresses = Addresses(64 + os.getpid() % 128)
+    # Beyond those that other tests have: 10.0 to 10.99.
+    addresses = Addresses(128 + os.getpid() % 128)
     with Testbed() as bed, ExitStack() as stack:
         made = []
         for number, each in enumerate(features):

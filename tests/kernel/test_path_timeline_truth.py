@@ -93,6 +93,7 @@ def check_losses(table, witness, reason, places):
     assert witness
     assert set(lost["place"]) <= places
     rows = {row["row"]: row for row in data.to_dicts()}
+    assert not lost.filter(pl.col("sent_again_row").is_null()).to_dicts(), "lost for ever"
     for row in lost.to_dicts():
         again = rows[row["sent_again_row"]]
         assert again["is_retransmission"] and again["first_stage"] != "start_xmit"
