@@ -23,7 +23,7 @@ demo: $(NATIVE) ## the tour: measure a testbed on this machine and write demo-re
 test: build system-report system-programs ## the tests of Rust and Python; those of the kernel need root
 	@$(RUN) scripts/test
 
-test-long: build system-report system-programs ## the tests that are slow by nature: before a change to their subject is done
+test-long: build system-report system-programs system-languages ## the tests that are slow by nature: before a change to their subject is done
 	@$(RUN) scripts/test --long
 
 bench: build system-bench ## the benchmarks in benches/
@@ -57,6 +57,9 @@ system-base:
 
 system-attack: system-base
 	@scripts/setup packages attack
+
+system-languages: system-base
+	@scripts/setup packages languages
 
 system-bench: system-base
 	@scripts/setup packages bench

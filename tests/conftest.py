@@ -17,6 +17,7 @@ from recorded_commands import RecordedCommands
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 TESTS = Path(__file__).parent
+OF_TRACING = ("test_path", "test_tcp")
 SMALL_LOG = TESTS / "data/small.arrow"
 BEFORE = pytest.StashKey[HostState]()
 LEFT = pytest.StashKey[list[str]]()
@@ -74,8 +75,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def is_comparison(item: pytest.Item, call: pytest.CallInfo[None]) -> bool:
-    """Whether a test of the kernel compared something, or looked in vain for a row: other errors have other causes."""
-    if call.excinfo is None or call.when != "call" or not item.get_closest_marker("kernel"):
+    """Whether a test of tracing programs compared something, or looked in vain for a row.
+
+    Other errors have other causes, and other programs (tcx, cgroups, XDP) see what the kernel hides from these.
+    """
+    if call.excinfo is None or call.when != "call" or not item.path.name.startswith(OF_TRACING):
         return False
     looked_in_vain = isinstance(call.excinfo.value, LookupError) and TESTS in call.excinfo.traceback[-1].path.parents
     return isinstance(call.excinfo.value, AssertionError) or looked_in_vain

@@ -1,5 +1,7 @@
 //! Random filters on random frames: ours against libpcap's interpreter. Three seconds of them, or
-//! as many as `PARSHALL_FUZZ_S` says; `PARSHALL_FUZZ_ROUND` starts at a round that failed.
+//! as many as `PARSHALL_FUZZ_S` says; `PARSHALL_FUZZ_ROUND` starts at a round that failed. A million, for the most part
+//! in user space, when the slow tests run; `PARSHALL_FUZZ_CAPTURES` names a directory of capture files, whose frames
+//! are then among them.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -7,6 +9,7 @@ use std::time::{Duration, Instant};
 use parshall_core::filter::classic::{FrameView, Origin};
 use parshall_core::filter::emit::{Hook, LinkLayer};
 use parshall_core::filter::{FilterError, MergedFilter};
+use parshall_core::trace::{LINK_TYPE_ETHERNET, LINK_TYPE_RAW, Reader};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -17,6 +20,10 @@ use crate::witness::Handle;
 use crate::{classic_programs, frames};
 
 const SECONDS: u64 = 3;
+const MANY_FILTERS: usize = 1_000_000;
+/// Of so many rounds of the many, one runs in the kernel, which verifies each program.
+const ROUNDS_IN_KERNEL: u64 = 50;
+const CAPTURED_BYTES_MAX: usize = 2000;
 
 fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| {
@@ -129,11 +136,75 @@ fn has_tag_beside(loaded: &Loaded<'_>, link_layer: LinkLayer, frame: &[u8]) -> b
     link_layer == LinkLayer::Ethernet && loaded.has_tag_beside(frame)
 }
 
+/// Frames of capture files by their link layer, in the order of [`known`].
+type Captured = [Vec<Vec<u8>>; 2];
+
+/// The frames of the files in a directory that the environment names, none without it.
+fn captured() -> Captured {
+    let mut found = Captured::default();
+    let Some(directory) = std::env::var_os("PARSHALL_FUZZ_CAPTURES") else {
+        return found;
+    };
+    let entries = std::fs::read_dir(&directory).expect("PARSHALL_FUZZ_CAPTURES names a directory");
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        let Ok(mut reader) = Reader::open(&path) else {
+            continue;
+        };
+        // Damaged files end early.
+        while let Ok(Some(packet)) = reader.next() {
+            let (interface, frame) = (packet.interface as usize, packet.captured.to_vec());
+            let link_type = reader.interfaces().get(interface).map(|one| one.link_type);
+            let kind = match link_type {
+                Some(LINK_TYPE_ETHERNET) => 0,
+                Some(LINK_TYPE_RAW) => 1,
+                _ => continue,
+            };
+            if (1..=CAPTURED_BYTES_MAX).contains(&frame.len()) {
+                found[kind].push(frame);
+            }
+        }
+    }
+    assert!(
+        found.iter().any(|frames| !frames.is_empty()),
+        "no frames in {}",
+        directory.display()
+    );
+    found
+}
+
+/// Expressions of the data files, by their link layer.
+fn known() -> [(LinkLayer, Vec<String>); 2] {
+    [LinkLayer::Ethernet, LinkLayer::RawIp].map(|link_layer| {
+        let texts = all(link_layer).into_iter().map(|compiled| compiled.text);
+        (link_layer, texts.collect())
+    })
+}
+
 #[derive(Default)]
 struct Tally {
     filters: usize,
     refused: usize,
     wanted: usize,
+}
+
+impl Tally {
+    fn check(&self, rounds: u64) {
+        println!(
+            "{rounds} rounds, {} filters, {} sets refused, {} frames wanted by somebody",
+            self.filters, self.refused, self.wanted
+        );
+        assert!(self.filters > 100, "{} filters are no test", self.filters);
+        assert!(
+            self.refused * 10 < self.filters,
+            "{} were refused",
+            self.refused
+        );
+        assert!(
+            self.wanted > 100,
+            "{} frames wanted are no test",
+            self.wanted
+        );
+    }
 }
 
 fn round(
@@ -142,6 +213,7 @@ fn round(
     link_layer: LinkLayer,
     around: Option<&Surroundings>,
     live: Option<&Handle>,
+    captured: &[Vec<u8>],
     tally: &mut Tally,
 ) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -163,9 +235,10 @@ fn round(
     };
     let loaded = around.map(|around| around.load(&merged, link_layer));
     for _ in 0..40 {
-        let frame = match link_layer {
-            LinkLayer::Ethernet => frames::ethernet(&mut random),
-            LinkLayer::RawIp => frames::raw_ip(&mut random),
+        let frame = match (captured.choose(&mut random), link_layer) {
+            (Some(frame), _) if random.random() => frame.clone(),
+            (_, LinkLayer::Ethernet) => frames::ethernet(&mut random),
+            (_, LinkLayer::RawIp) => frames::raw_ip(&mut random),
         };
         // The kernel drops frames that end within a tag.
         let has_tag = link_layer == LinkLayer::Ethernet && is_tagged(&frame);
@@ -211,33 +284,54 @@ fn random_filters_on_random_frames() {
     ];
     let live = in_kernel.then(Handle::live);
     let around = hooks.map(|hook| in_kernel.then(|| Surroundings::new(hook)));
-    let known = [LinkLayer::Ethernet, LinkLayer::RawIp].map(|link_layer| {
-        let texts = all(link_layer).into_iter().map(|compiled| compiled.text);
-        (link_layer, texts.collect::<Vec<String>>())
-    });
+    let (known, captured) = (known(), captured());
     let seconds = from_environment("PARSHALL_FUZZ_S", SECONDS);
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut seed = from_environment("PARSHALL_FUZZ_ROUND", 0);
     let mut tally = Tally::default();
     while Instant::now() < end {
-        let (link_layer, known) = &known[usize::from(seed % 4 == 3)];
+        let kind = usize::from(seed % 4 == 3);
+        let (link_layer, known) = &known[kind];
         let around = around[seed as usize % hooks.len()].as_ref();
-        round(seed, known, *link_layer, around, live.as_ref(), &mut tally);
+        round(
+            seed,
+            known,
+            *link_layer,
+            around,
+            live.as_ref(),
+            &captured[kind],
+            &mut tally,
+        );
         seed += 1;
     }
-    println!(
-        "{seed} rounds, {} filters, {} sets refused, {} frames wanted by somebody",
-        tally.filters, tally.refused, tally.wanted
-    );
-    assert!(tally.filters > 100, "{} filters are no test", tally.filters);
-    assert!(
-        tally.refused * 10 < tally.filters,
-        "{} were refused",
-        tally.refused
-    );
-    assert!(
-        tally.wanted > 100,
-        "{} frames wanted are no test",
-        tally.wanted
-    );
+    tally.check(seed);
+}
+
+#[test]
+#[ignore = "slow by nature"]
+fn long_a_million_random_filters() {
+    let in_kernel = available();
+    let live = in_kernel.then(Handle::live);
+    let around = in_kernel.then(|| Surroundings::new(Hook::SchedCls));
+    let (known, captured) = (known(), captured());
+    // Others than those of the quick test.
+    let mut seed = from_environment("PARSHALL_FUZZ_ROUND", 1 << 32);
+    let mut tally = Tally::default();
+    while tally.filters < MANY_FILTERS {
+        let kind = usize::from(seed % 4 == 3);
+        let (link_layer, known) = &known[kind];
+        round(
+            seed,
+            known,
+            *link_layer,
+            around
+                .as_ref()
+                .filter(|_| seed.is_multiple_of(ROUNDS_IN_KERNEL)),
+            live.as_ref(),
+            &captured[kind],
+            &mut tally,
+        );
+        seed += 1;
+    }
+    tally.check(seed);
 }
