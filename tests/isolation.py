@@ -7,6 +7,7 @@ host, so a test judges the counters of its own namespaces, ports and control gro
 
 import ctypes
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 _CLONE_NEWNS, _CLONE_NEWCGROUP = 0x00020000, 0x02000000
@@ -15,11 +16,11 @@ _PRIVATE_DIRECTORIES = ("/run/netns", "/run/parshall")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def isolate() -> None:
+def isolate(directories: Iterable[str] = _PRIVATE_DIRECTORIES) -> None:
     """Give the calling thread, and all that it starts, directories under ``/run`` of its own; needs root."""
     _check(_libc.unshare(_CLONE_NEWNS), "unshare")
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
-    for directory in _PRIVATE_DIRECTORIES:
+    for directory in directories:
         Path(directory).mkdir(parents=True, exist_ok=True)
         _mount("none", directory, "tmpfs", 0, "mode=755")
 

@@ -1,8 +1,5 @@
 //! Which ring a capture reads: one that runs at its interface, or a new one.
 
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
-
 use parshall_kernel::capture::CaptureError;
 use parshall_kernel::capture::attachment::Direction;
 use parshall_kernel::capture::client::{Client, list, rings_at};
@@ -12,14 +9,11 @@ use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest};
 use parshall_kernel::net::interface::{Interface, namespace_number};
 use parshall_kernel::os_text::OsText;
 use parshall_kernel::ring::LANE_SIZE_MAX_BYTES;
-use rustix::fs::{FlockOperation, flock};
 
 /// Environment variable with the keeper's command, as a JSON list.
 const KEEPER: &str = "PARSHALL_PCAP_KEEPER";
 /// The ring to join.
 const RING: &str = "PARSHALL_PCAP_RING";
-/// Locked while a ring is searched and created, so that programs that start together share one.
-const LOCK: &str = "/run/parshall/.pcap";
 const RING_BYTES: u64 = 32 << 20;
 
 /// A place in a ring.
@@ -39,7 +33,12 @@ pub fn open(interface: &Interface, buffer_bytes: u64) -> Result<Place, String> {
         return place(client, interface)
             .ok_or_else(|| format!("ring {name} does not capture both directions of it"));
     }
-    let _alone = lock();
+    directory::check().map_err(|error| error.to_string())?;
+    // Programs that start together share a ring. A process that may not create one does not wait.
+    let _alone = match directory::lock(directory::SEARCH_LOCK) {
+        Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return Err(error.to_string()),
+        locked => locked.ok(),
+    };
     for name in rings_there(interface) {
         if let Ok(client) = Client::join(&name)
             && let Some(place) = place(client, interface)
@@ -121,19 +120,4 @@ fn interface_number(ring: &RingDescription, interface: &Interface) -> Option<u8>
     let inbound = has(Direction::In)?;
     (inbound.interface.is_loopback || has(Direction::Out).is_some())
         .then_some(inbound.interface_number)
-}
-
-/// Waits until no other process creates a ring. A process that may not create one does not wait.
-fn lock() -> Option<File> {
-    let _ = std::fs::create_dir("/run/parshall");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(LOCK)
-        .ok()?;
-    flock(&file, FlockOperation::LockExclusive).ok()?;
-    Some(file)
 }

@@ -19,6 +19,7 @@ use super::keeper::message::{
 };
 use super::kept_ring::{HookCount, Start};
 use super::request::{RingRequest, Subscription};
+use super::ring_check;
 use crate::net::interface::{Interface, namespace_number};
 use crate::os_text::OsText;
 use crate::ring::memory::Lane;
@@ -132,9 +133,13 @@ impl Client {
         let memory = descriptors
             .next()
             .ok_or_else(|| CaptureError::keeper("it sent no ring"))?;
+        ring_check::check(&ring, &memory)?;
         let lanes = Lane::of_map(&memory, ring.lanes, ring.layout, false)?;
         let register = match (ring.reader_slot, descriptors.next()) {
-            (Some(slot), Some(memory)) => Some((LaneReaders::of_map(&memory, ring.lanes)?, slot)),
+            (Some(slot), Some(memory)) => {
+                ring_check::check_register(&ring, &memory)?;
+                Some((LaneReaders::of_map(&memory, ring.lanes)?, slot))
+            }
             _ => None,
         };
         Ok(Self {
@@ -156,8 +161,12 @@ impl Client {
         &mut self,
         subscriptions: Vec<(Subscription, CompiledFilter)>,
     ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
+        let asked = subscriptions.len();
         match self.request(&Request::Subscribe { subscriptions })? {
-            Answer::Subscribed { bits, starts } => Ok((bits, starts)),
+            Answer::Subscribed { bits, starts } => {
+                ring_check::check_bits(&self.ring, &bits, asked)?;
+                Ok((bits, starts))
+            }
             answer => Err(unexpected(answer)),
         }
     }

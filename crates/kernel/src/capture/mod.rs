@@ -26,6 +26,7 @@ mod output;
 mod preparation;
 pub mod request;
 mod ring_capture;
+mod ring_check;
 mod ring_maps;
 mod run;
 pub mod session;

@@ -19,7 +19,7 @@ use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 
 use super::session::{Session, raise, request, start};
-use crate::errors::to_python;
+use crate::errors::{error_to_python, to_python};
 use crate::log::ArrowStream;
 
 /// See `parshall.capture.Capture`.
@@ -121,6 +121,7 @@ pub fn keep_capture_ring(py: Python<'_>) {
 /// The rings of this host as JSON objects: `{"name": ..., ...}` or `{"name": ..., "unreadable": reason}`.
 #[pyfunction]
 pub fn list_capture_rings(py: Python<'_>) -> PyResult<Vec<String>> {
+    keeper::directory::check().map_err(|error| error_to_python(error, true))?;
     py.detach(|| {
         keeper::directory::names()
             .into_iter()

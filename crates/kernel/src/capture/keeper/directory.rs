@@ -3,8 +3,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Gid, Mode, OFlags, chmod, chown, flock};
+use rustix::fs::{FileType, FlockOperation, Gid, Mode, OFlags, chmod, chown, flock};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -16,10 +19,66 @@ use crate::capture::request::check_name;
 pub const RUN_DIRECTORY: &str = "/run/parshall";
 const SUFFIX: &str = "ring";
 const LOCK: &str = ".lock";
+/// The file that is locked while a program looks for a ring at an interface, and creates it if there is none.
+pub const SEARCH_LOCK: &str = ".pcap";
+/// How long to wait for a lock: rings are created in seconds, many programs at once one after another.
+const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+/// Interval between attempts to lock: flock(2) itself waits without a limit.
+const LOCK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a keeper may take to accept a connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The socket of a ring.
 pub fn path_of(name: &str) -> PathBuf {
     Path::new(RUN_DIRECTORY).join(format!("{name}.{SUFFIX}"))
+}
+
+/// Refuses a directory of another user, or one that others can write to: whoever puts a socket there decides what a
+/// ring contains. Root's is for all; a user's own is for that user alone.
+///
+/// # Errors
+/// [`CaptureError::Path`], also when the directory is something else.
+pub fn check() -> Result<(), CaptureError> {
+    let refuse = |reason: String| {
+        let path = RUN_DIRECTORY.into();
+        Err(CaptureError::Path { path, reason })
+    };
+    let remedy = format!("as root: chown root {RUN_DIRECTORY}; chmod 755 {RUN_DIRECTORY}");
+    let stat = match rustix::fs::lstat(RUN_DIRECTORY) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return refuse(format!("{}; {remedy}", io::Error::from(error))),
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return refuse("is not a directory; remove it".into());
+    }
+    if !is_trusted(stat.st_uid) {
+        let user = stat.st_uid;
+        return refuse(format!(
+            "belongs to user {user}, who could keep false rings there; {remedy}"
+        ));
+    }
+    if stat.st_mode & 0o022 != 0 {
+        return refuse(format!(
+            "other users may write to it, and could keep false rings there; {remedy}"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a user may decide what we read: root, and ourselves.
+fn is_trusted(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+/// Makes the directory if there is none.
+fn create_directory() -> io::Result<()> {
+    match std::fs::create_dir(RUN_DIRECTORY) {
+        // Whatever the umask is.
+        Ok(()) => Ok(chmod(RUN_DIRECTORY, Mode::from_raw_mode(0o755))?),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// A listening socket under a name; dropping it removes the file.
@@ -47,13 +106,8 @@ impl Listener {
             path: directory.into(),
             reason: format!("cannot hold the sockets of rings: {error}; run as root"),
         };
-        match std::fs::create_dir(directory) {
-            Ok(()) => chmod(directory, Mode::from_raw_mode(0o755))
-                .map_err(|error| unusable(error.into()))?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(unusable(error)),
-        }
-        let _alone = lock().map_err(unusable)?;
+        check()?;
+        let _alone = lock(LOCK).map_err(unusable)?;
         clean_locked();
         // It listens before it has its name, so a process that finds the name can connect.
         let draft = directory.join(format!(".{}", std::process::id()));
@@ -97,16 +151,40 @@ impl Drop for Listener {
     }
 }
 
-/// Waits until no other process makes or removes sockets; the lock lasts as long as the file that
-/// it returns. Without the lock, a stale socket could be replaced by a living one just before it is
-/// removed, and one that does not listen yet would look stale.
-fn lock() -> io::Result<OwnedFd> {
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let path = Path::new(RUN_DIRECTORY).join(LOCK);
+/// Locks a file of the directory, which is made if needed: with `LOCK`, no other process makes or removes sockets.
+/// The lock lasts as long as the file that it returns. Without it, a stale socket could be replaced by a living one just
+/// before it is removed, and one that does not listen yet would look stale.
+///
+/// # Errors
+/// The error of the system; `TimedOut` when another process holds it too long.
+pub fn lock(name: &str) -> io::Result<OwnedFd> {
+    create_directory()?;
+    // A FIFO in its place is not waited for.
+    let flags =
+        OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let path = Path::new(RUN_DIRECTORY).join(name);
     // Not the directory itself: any user may open it, and could hold its lock for ever.
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
-    flock(&file, FlockOperation::LockExclusive)?;
-    Ok(file)
+    let stat = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !is_trusted(stat.st_uid) {
+        return Err(io::Error::other(format!(
+            "{name} in it is no lock of ours; remove it"
+        )));
+    }
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_INTERVAL);
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                let reason = format!("another process holds {name} in it for more than a minute");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Gives the listening draft its name; false when a living ring has it.
@@ -166,6 +244,7 @@ fn remove_if_stale(path: &Path) -> bool {
 /// [`CaptureError::Name`] when there is none, or it may not be read.
 pub fn connect_to(name: &str) -> Result<OwnedFd, CaptureError> {
     check_name(name)?;
+    check()?;
     let fail = |reason: &str| CaptureError::Name {
         name: name.into(),
         reason: reason.into(),
@@ -174,8 +253,17 @@ pub fn connect_to(name: &str) -> Result<OwnedFd, CaptureError> {
     let none = "no such ring; `parshall capture --list` shows those that run";
     let address = SocketAddrUnix::new(&path).map_err(|_| fail(none))?;
     let socket = open(SocketFlags::CLOEXEC).map_err(|error| fail(&error.to_string()))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_PATIENCE))
+        .map_err(|error| fail(&error.to_string()))?;
     match connect(&socket, &address).map_err(io::Error::from) {
-        Ok(()) => Ok(socket),
+        Ok(()) => match socket_peercred(&socket) {
+            Ok(peer) if is_trusted(peer.uid.as_raw()) => Ok(socket),
+            Ok(peer) => Err(fail(&format!(
+                "user {} keeps it, and could show you anything; only rings of root and your own can be read",
+                peer.uid.as_raw()
+            ))),
+            Err(error) => Err(fail(&error.to_string())),
+        },
         Err(error) => Err(match error.kind() {
             io::ErrorKind::NotFound => fail(none),
             io::ErrorKind::ConnectionRefused => {
@@ -184,13 +272,17 @@ pub fn connect_to(name: &str) -> Result<OwnedFd, CaptureError> {
             io::ErrorKind::PermissionDenied => fail(
                 "you may not read it; run as root, or let root create it with --group and a group of yours",
             ),
+            io::ErrorKind::WouldBlock => fail("its keeper accepts no connection; end it"),
             _ => fail(&error.to_string()),
         }),
     }
 }
 
-/// Names of all sockets, also of those without a listener.
+/// Names of all sockets, also of those without a listener; none in a directory that [`check`] refuses.
 pub fn names() -> Vec<String> {
+    if check().is_err() {
+        return Vec::new();
+    }
     let Ok(entries) = std::fs::read_dir(RUN_DIRECTORY) else {
         return Vec::new();
     };
@@ -208,9 +300,11 @@ pub fn names() -> Vec<String> {
 
 /// Removes the sockets of keepers that died; returns their names.
 pub fn clean() -> Vec<String> {
-    match lock() {
+    if check().is_err() || !Path::new(RUN_DIRECTORY).exists() {
+        return Vec::new();
+    }
+    match lock(LOCK) {
         Ok(_alone) => clean_locked(),
-        // There is no directory, or it is another user's.
         Err(_) => Vec::new(),
     }
 }
