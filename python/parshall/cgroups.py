@@ -1,9 +1,11 @@
 """Temporary control groups, named after the process that owns them."""
 
+import os
 from pathlib import Path
 
 from parshall import privileges
 from parshall.errors import ParshallError, file_error
+from parshall.temporary import lock
 from parshall.testbed import names, removal
 
 
@@ -34,6 +36,7 @@ class TemporaryCgroup:
         self.path: Path = mount / names.current_owner().name(purpose)
         try:
             self.path.mkdir()
+            self._lock: int | None = lock(self.path)
         except OSError as error:
             raise file_error(
                 error, f"cgroup {self.path}: {error.strerror}; {privileges.remedy('CAP_SYS_ADMIN')}"
@@ -42,3 +45,6 @@ class TemporaryCgroup:
     def remove(self) -> None:
         """Remove the group; processes that still run move to the parent group."""
         removal.remove_cgroup(str(self.path))
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

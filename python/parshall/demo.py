@@ -3,7 +3,6 @@
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from parshall.lab import Host, Link, Program, Run, Setting, cycle, parshall
 from parshall.lab.sites import Scene, TestbedSite
 from parshall.lab.study import SERVER, WORKLOAD
 from parshall.stopping import Stopping
+from parshall.temporary import TemporaryDirectory
 
 RATE_BPS = 100e6
 DELAY_MS = 3.0
@@ -136,8 +136,7 @@ def measure(
         else:
             progress("The flows have ended; detaching the hooks and closing the logs")
 
-    with tempfile.TemporaryDirectory(prefix="parshall-demo-") as name:
-        outputs = Path(name)
+    with TemporaryDirectory("demo") as outputs:
         chosen = setting(directory, controls, duration_s)
         record = cycle.measure(TestbedSite(), chosen, outputs, progress=show, stopping=stopping)
         run = Run(outputs, record)

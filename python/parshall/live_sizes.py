@@ -1,7 +1,6 @@
 """Count the sizes of the IP packets on an interface."""
 
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +11,7 @@ from parshall.capture import Capture, Output, Ring
 from parshall.errors import ParshallError, UsageError
 from parshall.sizes import Counts
 from parshall.stopping import Stopping
+from parshall.temporary import TemporaryDirectory
 
 # Enough for the link header, tags and the length fields of the IP header.
 _HEADER_BYTES = 128
@@ -42,8 +42,8 @@ def count_live(
         raise UsageError(f"--duration {duration_s}: expected seconds above 0")
     if count is not None and count < 1:
         raise UsageError(f"--count {count}: expected 1 packet or more")
-    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as pool:
-        pipe = Path(directory) / "headers.pcap"
+    with TemporaryDirectory("sizes") as directory, ThreadPoolExecutor(1) as pool:
+        pipe = directory / "headers.pcap"
         os.mkfifo(pipe)
         counted = pool.submit(Counts.from_trace, pipe)
         try:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from distributed import Client
@@ -145,6 +146,21 @@ def test_an_unreachable_cluster_is_one_line() -> None:
         with pytest.raises(UsageError, match="cannot be reached") as caught:
             sweep("single-queue", OVER, cluster=wrong, **OPTIONS)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.2p1\r\n", b"\xff" * 64, bytes(64), b"220 "])
+def test_what_is_not_dask_is_one_line_and_no_memory(greeting: bytes) -> None:
+    def greet() -> None:
+        with listener.accept()[0] as connection:
+            connection.sendall(greeting)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Thread(target=greet)
+        server.start()
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(UsageError, match="what answers there is not Dask; name a running scheduler"):
+            map_in_order(address, abs, [1])
+        server.join(timeout=10)
 
 
 def test_no_client_is_left_half_initialised() -> None:

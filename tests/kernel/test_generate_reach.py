@@ -1,12 +1,12 @@
 """The generator asks before it floods what carries the host's own traffic, of every kind that the kernel has."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from parshall.generate.surroundings import reasons_to_confirm
-from parshall.testbed.names import current_owner
 
 pytestmark = pytest.mark.kernel
 
@@ -25,7 +25,7 @@ def hosts(bed):
 def to_this_host(hosts):
     """A veth in the left host whose peer is in the namespace of this process; its name and the peer's."""
     left, *_ = hosts
-    inside, outside = "out0", current_owner().interface_name(7)
+    inside, outside = "out0", f"ps{os.getpid()}"
     made = ["ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", left.namespace]
     subprocess.run(made, check=True)
     yield inside, outside

@@ -3,10 +3,8 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 from parshall.cpu import read_ticks
 from parshall.environment import environment
 from parshall.errors import ParshallError
+from parshall.temporary import TemporaryDirectory
 from parshall.testbed import programs
 
 POLL_INTERVAL_S = 0.005
@@ -55,8 +54,11 @@ class Agent:
 
     def __init__(self, popen: Popen = _popen, directory: Path | None = None) -> None:
         self._popen = popen
-        self._is_temporary = directory is None
-        self._directory = Path(tempfile.mkdtemp(prefix="parshall-lab-")) if directory is None else directory
+        self._temporary = None
+        if directory is None:
+            self._temporary = TemporaryDirectory("lab")
+            directory = self._temporary.path
+        self._directory = directory
         self._programs: dict[str, subprocess.Popen[Any]] = {}
 
     def directory(self) -> str:
@@ -150,7 +152,7 @@ class Agent:
 
     def files(self) -> dict[str, bytes]:
         """Return all outputs and files, by name; only of a temporary directory."""
-        if not self._is_temporary:
+        if self._temporary is None:
             return {}
         return {path.name: path.read_bytes() for path in sorted(self._directory.iterdir()) if path.is_file()}
 
@@ -185,8 +187,8 @@ class Agent:
             if program.poll() is None:
                 program.kill()
                 program.wait()
-        if self._is_temporary:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        if self._temporary is not None:
+            self._temporary.remove()
 
 
 def filled(command: Sequence[str], places: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,8 @@ on the worker.
 
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +21,9 @@ CONNECT_TIMEOUT_S = 10.0
 WORKERLESS_S = 30.0
 # Seconds between checks for workers.
 POLL_INTERVAL_S = 1.0
+# How Dask's messages begin. Its first one has some hundred bytes.
+_LENGTH = struct.Struct("=Q")
+_GREETING_BYTES_MAX = 1 << 20
 
 
 @contextmanager
@@ -39,6 +44,7 @@ def connected(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
     # Dask logs every lost connection in many lines; our messages have the cause.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
+        _check_greeting(address, timeout_s)
         _check_reachable(address, timeout_s)
         client = Client(address, timeout=timeout_s, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -54,6 +60,27 @@ def connected(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
         yield client
     finally:
         client.close(timeout=2)
+
+
+def _check_greeting(address: str, timeout_s: float) -> None:
+    """Raise `ValueError` unless what answers at a TCP address begins as Dask does: with the length of a short message.
+
+    Dask's own client allocates whatever length it is sent.
+    """
+    from distributed.comm.addressing import parse_address, parse_host_port
+
+    scheme, place = parse_address(address)
+    if scheme != "tcp":
+        return
+    greeting = b""
+    with socket.create_connection(parse_host_port(place, 8786), timeout_s) as connection:
+        while len(greeting) < _LENGTH.size:
+            part = connection.recv(_LENGTH.size - len(greeting))
+            if not part:
+                break
+            greeting += part
+    if len(greeting) < _LENGTH.size or not 0 < _LENGTH.unpack(greeting)[0] <= _GREETING_BYTES_MAX:
+        raise ValueError("what answers there is not Dask")
 
 
 def _check_reachable(address: str, timeout_s: float) -> None:

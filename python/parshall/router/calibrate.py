@@ -2,7 +2,6 @@
 
 import math
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from parshall.router.sender import sending
 from parshall.router.setup import RPS, Setup
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
+from parshall.temporary import TemporaryDirectory
 
 # Traffic of 3.5.6: gaps of 2 to 10 service times, so a sixth of the capacity.
 RANDOM_SHARE = 1 / 6
@@ -291,8 +291,8 @@ def interrupts_of(rows: Sequence[dict[str, Any]], attached_s: float) -> list[dic
 
 def _stages(bed: RouterTestbed, traffic: Traffic, count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the stages of the path, and the correlations of adjacent ones."""
-    with tempfile.TemporaryDirectory(prefix="parshall-calibrate-") as directory:
-        path = Path(directory) / "path.arrow"
+    with TemporaryDirectory("calibrate") as directory:
+        path = directory / "path.arrow"
         with PathProfile(path, stages=list(STAGES), netns=bed.router.path) as profile:
             measure(bed, traffic, count, records=False)
         assert profile.summary is not None, "the profile has stopped"

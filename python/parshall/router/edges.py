@@ -1,6 +1,5 @@
 """Edges: places at interfaces where the time of every stamped packet is recorded."""
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from parshall import privileges
 from parshall.errors import UsageError
 from parshall.installation import require_kernel_side
 from parshall.session import Session, check_choice, request_json
+from parshall.temporary import TemporaryDirectory
 
 _HOOKS = ("out", "in", "xdp")
 # `struct edge_time` of bpf/abi.h.
@@ -90,16 +90,16 @@ class Edges(Session[list[Passage]]):
         from parshall import _native
 
         self._edges = list(edges)
-        self._directory = tempfile.TemporaryDirectory(prefix="parshall-edges-")
+        self._directory = TemporaryDirectory("edges")
         request = {"edges": [self._request(number, edge) for number, edge in enumerate(edges)]}
         try:
             self._native = _native.Session("edge", request_json(request))
         except BaseException:
-            self._directory.cleanup()
+            self._directory.remove()
             raise
 
     def _path(self, number: int) -> Path:
-        return Path(self._directory.name) / f"{number}.times"
+        return self._directory.path / f"{number}.times"
 
     def _request(self, number: int, edge: Edge) -> dict[str, Any]:
         return {

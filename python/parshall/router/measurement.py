@@ -2,7 +2,6 @@
 
 import io
 import json
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +19,7 @@ from parshall.router.prediction import latencies_ns
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
 from parshall.router.tunnel import departures_by_stamp
+from parshall.temporary import TemporaryDirectory
 from parshall.whole_file import new_file
 
 _ETHERNET_BYTES, _FRAME_BYTES_MIN = 14, 60
@@ -131,8 +131,8 @@ def measure(bed: RouterTestbed, traffic: Traffic, count: int, *, records: bool =
     """
     port = gateway.PORT if bed.setup.tunnel else PORT
     departures = [Edge(bed.egress, bed.router.path, "out", capacity=count, port=port)] if records else []
-    with tempfile.TemporaryDirectory(prefix="parshall-router-") as directory:
-        log, stamp_log = Path(directory) / "departures", Path(directory) / "stamps"
+    with TemporaryDirectory("router") as directory:
+        log, stamp_log = directory / "departures", directory / "stamps"
         offered = offer(bed, traffic, count, log=log, stamp_log=stamp_log, edges=departures)
         sent = np.fromfile(log, _SENT)
         departures_ns = offered.passed[0].times_ns if records else np.zeros(len(sent), np.uint64)

@@ -2,28 +2,22 @@
 
 Every object of Parshall on a host is called ``parshall-<pid>-<starttime>-<rest>``: the owning
 process and its start time, in clock ticks since boot (field 22 of ``/proc/<pid>/stat``). The kernel
-reuses process IDs, but not the pair. An object is stale when no process with this ID and start time
-lives.
-
-The name of an interface has only 15 bytes: ``ps``, the process ID in base 36 (5 characters),
-the start time modulo 36**6 in base 36 (6 characters) and a number (2 characters).
+reuses process IDs, but not the pair. An owner in another PID or time namespace has other numbers than we see, so it
+also holds a lock on each object (`parshall.temporary.lock`), which the kernel releases when it ends. An object is stale
+when no process with this ID and start time lives, and nobody holds it.
 """
 
 import os
 import re
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from parshall import temporary
 from parshall.testbed import removal
 from parshall.testbed.namespaces import NETNS_DIRECTORY
 
 _FULL = re.compile(r"parshall-(?P<pid>[1-9]\d*)-(?P<start>\d+)-(?P<rest>.+)")
-_SHORT = re.compile(r"ps(?P<pid>[0-9a-z]{5})(?P<start>[0-9a-z]{6})[0-9a-z]{2}")
-_START_MODULUS = 36**6
-# Kinds of interfaces that Parshall creates; others are never removed, whatever their name.
-_OUR_KINDS = frozenset({"veth", "bridge", "dummy", "ifb", "tun"})
 
 
 @dataclass(frozen=True)
@@ -42,10 +36,6 @@ class Owner:
         """Return the name of a namespace or cgroup of this process."""
         return f"{self.prefix}-{rest}"
 
-    def interface_name(self, number: int) -> str:
-        """Return the name of interface `number` (0 to 1295) of this process, exactly 15 bytes."""
-        return f"ps{_base36(self.pid, 5)}{_base36(self.start_ticks % _START_MODULUS, 6)}{_base36(number, 2)}"
-
     def is_alive(self) -> bool:
         """Whether the process still lives."""
         return start_ticks(self.pid) == self.start_ticks
@@ -53,7 +43,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Leftover:
-    """A "namespace", "interface" or "cgroup" that a killed run left here; the name of a cgroup is its path."""
+    """A "namespace", "cgroup" or "directory" that a killed run left here; the name of the last two is the path."""
 
     kind: str
     name: str
@@ -88,8 +78,9 @@ def owner_of(name: str) -> Owner | None:
 
 
 def stale() -> list[Leftover]:
-    """List leftovers of killed runs: namespaces, interfaces of the calling namespace, and cgroups."""
-    return [*_stale_namespaces(), *_stale_interfaces(), *_stale_cgroups()]
+    """List leftovers of killed runs: namespaces, cgroups, and temporary directories."""
+    directories = (Leftover("directory", str(path)) for path in temporary.leftovers())
+    return [*_stale_namespaces(), *_stale_cgroups(), *directories]
 
 
 def clean() -> list[Leftover]:
@@ -103,10 +94,10 @@ def clean() -> list[Leftover]:
     list of Leftover
         The removed objects. Objects that could not be removed (no permission) stay in `stale()`.
     """
-    remove = {
+    remove: dict[str, Callable[[str], bool]] = {
         "namespace": removal.remove_namespace,
-        "interface": removal.remove_interface,
         "cgroup": removal.remove_cgroup,
+        "directory": lambda name: temporary.remove(Path(name)),
     }
     return [leftover for leftover in stale() if remove[leftover.kind](leftover.name)]
 
@@ -133,48 +124,23 @@ def cgroup2_mounts() -> Iterator[Path]:
             yield Path(mount)
 
 
-def _is_stale(name: str) -> bool:
-    owner = owner_of(name)
-    return owner is not None and not owner.is_alive()
+def _is_stale(path: Path) -> bool:
+    owner = owner_of(path.name)
+    return owner is not None and not owner.is_alive() and not temporary.is_locked(path)
 
 
 def _stale_namespaces() -> Iterator[Leftover]:
     if NETNS_DIRECTORY.is_dir():
         for path in sorted(NETNS_DIRECTORY.iterdir()):
-            if _is_stale(path.name):
+            if _is_stale(path):
                 yield Leftover("namespace", path.name)
-
-
-def _stale_interfaces() -> Iterator[Leftover]:
-    for name, kind in removal.interfaces():
-        match = _SHORT.fullmatch(name)
-        if match is None or kind not in _OUR_KINDS:
-            continue
-        pid, start = int(match["pid"], 36), int(match["start"], 36)
-        # Another program's name may match by chance, so check that such a process can have existed (Linux has
-        # no process IDs above 2**22, and none started in the future).
-        if pid > 1 << 22 or start > time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"):
-            continue
-        ticks = start_ticks(pid)
-        alive = ticks is not None and ticks % _START_MODULUS == start
-        if not alive:
-            yield Leftover("interface", name)
 
 
 def _stale_cgroups() -> Iterator[Leftover]:
     for mount in cgroup2_mounts():
         for directory, children, _ in os.walk(mount, topdown=False):
             for child in sorted(children):
-                if _is_stale(child):
-                    yield Leftover("cgroup", str(Path(directory) / child))
+                path = Path(directory) / child
+                if _is_stale(path):
+                    yield Leftover("cgroup", str(path))
         return
-
-
-def _base36(number: int, width: int) -> str:
-    digits = ""
-    for _ in range(width):
-        number, digit = divmod(number, 36)
-        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
-    if number:
-        raise ValueError(f"number does not fit into {width} base-36 digits")
-    return digits

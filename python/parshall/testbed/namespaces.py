@@ -13,6 +13,7 @@ from pathlib import Path
 
 from parshall import privileges
 from parshall.errors import ParshallError, UsageError
+from parshall.temporary import lock
 
 NETNS_DIRECTORY = Path("/run/netns")
 
@@ -22,6 +23,8 @@ _MNT_DETACH = 2
 _THREAD_NAMESPACE = "/proc/thread-self/ns/net"
 
 _libc = ctypes.CDLL(None, use_errno=True)
+# Descriptors whose locks say that this process lives, by the names of its namespaces.
+_held: dict[str, list[int]] = {}
 
 
 def create(name: str) -> Path:
@@ -44,8 +47,10 @@ def create(name: str) -> Path:
     """
     _share_directory()
     path = NETNS_DIRECTORY / name
+    held: list[int] = []
     try:
         path.touch(mode=0o444, exist_ok=False)
+        held.append(lock(path))
     except OSError as error:
         raise ParshallError(f"namespace {name}: {error.strerror}; choose another name") from error
     failures: list[OSError] = []
@@ -54,6 +59,8 @@ def create(name: str) -> Path:
         # In a separate thread, which ends in the new namespace, so that the caller never moves.
         try:
             _check(_libc.unshare(_CLONE_NEWNET))
+            # Before others see it: who cleans up asks for the lock.
+            held.append(lock(Path(_THREAD_NAMESPACE)))
             _mount(_THREAD_NAMESPACE, str(path), _MS_BIND)
         except OSError as error:
             failures.append(error)
@@ -63,9 +70,11 @@ def create(name: str) -> Path:
     thread.join()
     if failures:
         path.unlink()
+        _close(held)
         raise ParshallError(
             f"namespace {name}: cannot be created: {failures[0].strerror}; {privileges.remedy('CAP_SYS_ADMIN')}"
         ) from failures[0]
+    _held[name] = held
     return path
 
 
@@ -78,6 +87,8 @@ def remove(name: str) -> bool:
         False if there is no such namespace, or no permission.
     """
     path = NETNS_DIRECTORY / name
+    # A descriptor would keep the namespace.
+    _close(_held.pop(name, []))
     with suppress(OSError):
         # Fails if a run was killed between creating the file and the mount.
         _check(_libc.umount2(os.fsencode(path), _MNT_DETACH))
@@ -86,6 +97,11 @@ def remove(name: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def find(namespace: str | os.PathLike[str]) -> Path:

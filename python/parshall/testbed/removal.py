@@ -33,29 +33,6 @@ def end_processes(namespace: Path, prefix: str) -> None:
             _end(pid, inode, prefix)
 
 
-def remove_interface(name: str) -> bool:
-    """Delete an interface of the calling namespace."""
-    from pyroute2.netlink.exceptions import NetlinkError
-
-    from parshall.testbed.netlink import route_socket
-
-    with route_socket() as route:
-        try:
-            route.link("del", ifname=name)
-        except NetlinkError:
-            return False
-    return True
-
-
-def interfaces() -> list[tuple[str, str | None]]:
-    """Return name and kind (such as "veth"; None for hardware) of the calling namespace's interfaces."""
-    from parshall import _native
-
-    # An analysis-only installation lacks the function, and has made no interface.
-    listed: list[tuple[str, str | None, int | None, str]] = getattr(_native, "list_interfaces", list)()
-    return [(name, kind) for name, kind, _, _ in listed]
-
-
 def remove_cgroup(directory: str) -> bool:
     """Move the processes of a cgroup to its parent, and remove the cgroup with its children."""
     top = Path(directory)

@@ -1,0 +1,94 @@
+"""Temporary directories that are found after kill -9: their owner holds a lock that the kernel releases."""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_NAME = re.compile(r"parshall-(calibrate|demo|edges|lab|router|sizes)-[a-z0-9_]{8}")
+# Its owner may not have locked it yet.
+_EMPTY_AGE_S = 60
+
+
+class TemporaryDirectory:
+    """A directory of this process, removed at the end of the block or by `remove`.
+
+    Parameters
+    ----------
+    purpose : {"calibrate", "demo", "edges", "lab", "router", "sizes"}
+        A part of its name.
+    """
+
+    def __init__(self, purpose: str) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=f"parshall-{purpose}-"))
+        assert _NAME.fullmatch(self.path.name), "`leftovers` must find it"
+        self._lock: int | None = lock(self.path)
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove it; a second call does nothing."""
+        if self._lock is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = None
+
+
+def lock(path: Path) -> int:
+    """Hold what a path names, until the descriptor that is returned is closed or the process has ended."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    # A file system without locks leaves the checks that there are besides.
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process holds a path by `lock`, in whatever namespaces it is; false when that is unknown."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def leftovers() -> Iterator[Path]:
+    """Yield the temporary directories of killed runs of this user."""
+    with contextlib.suppress(OSError):
+        for entry in sorted(os.scandir(tempfile.gettempdir()), key=lambda entry: entry.name):
+            if _NAME.fullmatch(entry.name) and _is_left(Path(entry.path)):
+                yield Path(entry.path)
+
+
+def _is_left(path: Path) -> bool:
+    try:
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or is_locked(path):
+            return False
+        return any(path.iterdir()) or time.time() - found.st_mtime > _EMPTY_AGE_S
+    except OSError:
+        return False
+
+
+def remove(path: Path) -> bool:
+    """Remove a directory that `leftovers` found."""
+    shutil.rmtree(path, ignore_errors=True)
+    return not path.exists()
