@@ -1,5 +1,11 @@
 """The exceptions of Parshall; the text is one line with the thing, its value and the remedy."""
 
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+# Characters of an error that text of a file is in.
+_REASON_CHARS_MAX = 200
 _WRONG_NAME = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
@@ -39,3 +45,16 @@ class CommandError(ParshallError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+
+@contextlib.contextmanager
+def naming_damage(paths: Sequence[Path], remedy: str) -> Iterator[None]:
+    """Turn what a wrong name, type or number in files leads to into a `UsageError` that names the files."""
+    try:
+        yield
+    except (ParshallError, OSError):
+        raise
+    except Exception as error:
+        which = "is damaged" if len(paths) == 1 else "one of them is damaged"
+        reason = printable(f"{type(error).__name__}: {error}".splitlines()[0][:_REASON_CHARS_MAX])
+        raise UsageError(f"{', '.join(map(str, paths))}: {which} ({reason}); {remedy}") from error

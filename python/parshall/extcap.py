@@ -3,6 +3,7 @@
 ``doc/README.extcap`` of Wireshark documents the lines: sentences of ``{key=value}``.
 """
 
+import os
 import shlex
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parshall.errors import ParshallError, UsageError
+from parshall.errors import ParshallError, UsageError, printable
+from parshall.whole_file import new_file
 
 INTERFACE_PREFIX = "parshall-"
 RING_PREFIX = "parshall-ring-"
@@ -38,7 +40,10 @@ class CaptureSource:
 
 def _sentence(word: str, **values: object) -> str:
     # Braces would end the value.
-    fields = "".join(f"{{{key}={str(value).translate({0x7B: '(', 0x7D: ')'})}}}" for key, value in values.items())
+    def plain(value: object) -> str:
+        return printable(str(value)).translate({0x7B: "(", 0x7D: ")"})
+
+    fields = "".join(f"{{{key}={plain(value)}}}" for key, value in values.items())
     return f"{word} {fields}"
 
 
@@ -115,8 +120,11 @@ def install(directory: Path) -> Path:
     path = directory / "parshall"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m parshall extcap "$@"\n')
-        path.chmod(0o755)
+        with new_file(Path(path.name), below=directory) as (file, commit):
+            file.write(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m parshall extcap "$@"\n')
+            os.fchmod(file.fileno(), 0o755)
+            file.flush()
+            commit()
     except OSError as error:
         raise ParshallError(f"{path}: {error.strerror}; name another directory with --directory") from error
     return path

@@ -10,7 +10,7 @@ from parshall.errors import UsageError
 
 
 @contextlib.contextmanager
-def new_file(path: Path, mode: str = "w") -> Iterator[tuple[IO[Any], Callable[[], None]]]:
+def new_file(path: Path, mode: str = "w", *, below: Path | None = None) -> Iterator[tuple[IO[Any], Callable[[], None]]]:
     """Open a new file that replaces an old one once writing has begun.
 
     Parameters
@@ -19,6 +19,9 @@ def new_file(path: Path, mode: str = "w") -> Iterator[tuple[IO[Any], Callable[[]
         The file. A FIFO or device is opened and written directly.
     mode : {"w", "wb"}
         Text or bytes.
+    below : pathlib.Path, optional
+        A directory whose content others may have made; `path` is relative to it. Missing directories between the two
+        are created. A symbolic link, a FIFO or a device in the way is an error.
 
     Yields
     ------
@@ -35,14 +38,14 @@ def new_file(path: Path, mode: str = "w") -> Iterator[tuple[IO[Any], Callable[[]
     """
     from parshall._native import OutputFile
 
-    output = OutputFile(path)
+    output = OutputFile(path, below)
     descriptor = output.detach()
     assert descriptor is not None, "the file has just been opened"
     try:
         with os.fdopen(descriptor, mode) as file:
             yield file, output.commit
     except OSError as error:
-        error.filename = error.filename or str(path)
+        error.filename = error.filename or str(path if below is None else below / path)
         raise
     finally:
         output.discard()
@@ -56,8 +59,8 @@ def refuse_input(output: Path | None, inputs: Iterable[str | Path]) -> None:
             raise UsageError(f"{output}: is also an input, and would be replaced; name another output")
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file atomically: the old file stays until the new one is complete.
+def write_whole(path: Path, content: str | bytes, *, below: Path | None = None) -> None:
+    """Write a file atomically: the old file stays until the new one is complete. Arguments as for `new_file`.
 
     Raises
     ------
@@ -66,7 +69,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     OSError
         The file cannot be written.
     """
-    with new_file(path, "wb") as (file, commit):
+    with new_file(path, "wb", below=below) as (file, commit):
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         commit()

@@ -7,7 +7,7 @@ import pytest
 from browser import drawn
 from written_path_log import BEGIN_NS, SCHEMA, ledger_of, write_path_log
 
-from parshall.errors import ParshallError
+from parshall.errors import ParshallError, UsageError
 from parshall.figures.path import correlation, drops, figures_of, reduce, times, trace, waits
 from parshall.figures.path.reduction import LONGEST_MAX, SAMPLE_MAX
 from parshall.path import PathLog
@@ -214,12 +214,17 @@ def test_a_log_that_others_made_wrongly_is_refused_in_one_line(tmp_path, schema,
     assert "\n" not in str(caught.value)
 
 
-def test_bytes_of_metadata_that_are_no_text_do_not_matter(tmp_path):
+@pytest.mark.parametrize("more", [{}, {b"\xff": b"\xfe"}])
+def test_metadata_that_is_no_text_or_no_number_is_refused_or_left_out(tmp_path, more):
     path = tmp_path / "x.arrow"
-    schema = SCHEMA.with_metadata(HEAD | {b"\xff": b"\xfe", "parshall.drop_reasons": '{"2": "NO_SOCKET", "x": "y"}'})
+    schema = SCHEMA.with_metadata(HEAD | more | {"parshall.drop_reasons": '{"2": "NO_SOCKET", "x": "y"}'})
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema):
         pass
-    assert PathLog(path).drop_reasons == {2: "NO_SOCKET"}
+    if more:
+        with pytest.raises(UsageError, match="not an Arrow stream"):
+            PathLog(path)
+    else:
+        assert PathLog(path).drop_reasons == {2: "NO_SOCKET"}
 
 
 def test_a_report_says_that_packets_outside_the_share_were_not_seen(tmp_path):

@@ -6,6 +6,7 @@ pub mod convert;
 pub mod distributions;
 mod excerpt;
 pub mod filter;
+pub mod input_file;
 pub mod ledger;
 pub mod output_file;
 pub mod path_log;

@@ -1,20 +1,25 @@
 //! Output files. A new file is written under a temporary name beside the old file, which it replaces once its
 //! head, or all of it, is written. A file that another process is writing is refused.
+//!
+//! Links of other users are not followed, and no links at all below a directory whose content others may have
+//! made. The file's directory is opened once, so nobody can exchange it between a check and its use.
 
-use std::fs::{self, File};
+mod place;
+
+use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
+
+use place::{Spot, check_owner, find, find_below};
 
 /// Interval between attempts to open a FIFO without a reader: an open(2) that waits ignores signals.
 const READER_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum number of symbolic links, as in the kernel (`MAXSYMLINKS`).
-const LINKS_MAX: usize = 40;
 /// Maximum bytes of a name in the name of its temporary file, which must not exceed `NAME_MAX`.
 const NAME_BYTES_KEPT: usize = 200;
 
@@ -34,9 +39,26 @@ pub enum OutputError {
         path.display()
     )]
     Foreign { path: PathBuf },
+    /// A directory on the path is a link of another user, who could lead the file anywhere.
+    #[error(
+        "{}: leads through a symbolic link of another user, {}; name the file without it",
+        path.display(),
+        link.display()
+    )]
+    ForeignLink { path: PathBuf, link: PathBuf },
+    /// Something else than a file, in a directory whose content others may have made.
+    #[error("{}: {what}; remove it, or name another directory", path.display())]
+    InTheWay { path: PathBuf, what: &'static str },
     /// The caller stopped before another program opened the FIFO for reading.
     #[error("{}: stopped before a reader opened it", path.display())]
     Stopped { path: PathBuf },
+}
+
+impl OutputError {
+    /// Whether another name would do.
+    pub fn is_about_the_name(&self) -> bool {
+        matches!(self, Self::ForeignLink { .. } | Self::InTheWay { .. })
+    }
 }
 
 /// The path of an output file. [`Place::take`] moves the new file there. Without it, a drop removes the new
@@ -46,10 +68,10 @@ pub struct Place {
     /// The path as the caller gave it.
     path: PathBuf,
     /// The same without symbolic links.
-    target: PathBuf,
-    /// The new file; `None` once it is in its place, and for FIFOs, devices and descriptors, which are opened
-    /// directly.
-    part: Option<PathBuf>,
+    spot: Spot,
+    /// The name of the new file; `None` once it is in its place, and for FIFOs, devices and descriptors, which are
+    /// opened directly.
+    part: Option<OsString>,
     /// The file at the place, locked, so that no other Parshall process replaces it.
     existing: Option<File>,
 }
@@ -64,33 +86,42 @@ pub fn create(
     path: &Path,
     is_stopping: &mut dyn FnMut() -> bool,
 ) -> Result<(File, Place), OutputError> {
-    let fail = |source: io::Error| OutputError::Create {
-        path: path.into(),
-        source,
-    };
-    let mut place = Place::new(path);
-    let Some(target) = resolve(path)? else {
-        let file = File::options().append(true).open(path).map_err(fail)?;
+    let place = Place::new(path, find(path)?);
+    if place.spot.is_descriptor {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
+        let file = place.open(flags).map_err(|error| place.failed(error))?;
         return Ok((file, place));
-    };
-    place.target = target;
-    if let Ok(metadata) = fs::symlink_metadata(&place.target)
-        && !metadata.is_file()
+    }
+    if let Ok(stat) = place.spot.stat()
+        && FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
     {
-        check_owner(path, &place.target, &metadata)?;
-        let file = place.open_special(metadata.file_type().is_fifo(), is_stopping)?;
+        check_owner(path, &place.spot, &stat)?;
+        let is_fifo = FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
+        let file = place.open_special(is_fifo, is_stopping)?;
         return Ok((file, place));
     }
-    place.lock_existing()?;
-    let file = place.create_part().map_err(fail)?;
-    place.lock(&file)?;
-    if let Some(before) = &place.existing {
-        let before = before.metadata().map_err(fail)?;
-        // Best effort: a file system may support neither, and only root changes owners.
-        let _ = std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()));
-        let _ = file.set_permissions(before.permissions());
-    }
-    Ok((file, place))
+    place.create()
+}
+
+/// Opens a file below a directory whose content others may have made: a bundle, a directory of logs. Directories
+/// between the two are created. A symbolic link, a FIFO or a device in the way is an error.
+///
+/// # Errors
+/// [`OutputError`]; no file is changed then.
+pub fn create_below(directory: &Path, name: &Path) -> Result<(File, Place), OutputError> {
+    let place = Place::new(&directory.join(name), find_below(directory, name)?);
+    let what = match place.spot.stat() {
+        Err(_) => return place.create(),
+        Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => return place.create(),
+            FileType::Directory => "is a directory",
+            _ => "is neither a file nor a directory",
+        },
+    };
+    Err(OutputError::InTheWay {
+        path: place.path.clone(),
+        what,
+    })
 }
 
 /// Refuses a file that another process is writing.
@@ -98,17 +129,31 @@ pub fn create(
 /// # Errors
 /// [`OutputError::Busy`], or [`OutputError::Create`] when it may not be written.
 pub fn check_unused(path: &Path) -> Result<(), OutputError> {
-    Place::new(path).lock_existing()
+    Place::new(path, find(path)?).lock_existing()
 }
 
 impl Place {
-    fn new(path: &Path) -> Self {
+    fn new(path: &Path, spot: Spot) -> Self {
         Self {
             path: path.into(),
-            target: path.into(),
+            spot,
             part: None,
             existing: None,
         }
+    }
+
+    /// Creates the new file.
+    fn create(mut self) -> Result<(File, Self), OutputError> {
+        self.lock_existing()?;
+        let file = self.create_part().map_err(|error| self.failed(error))?;
+        self.lock(&file)?;
+        if let Some(before) = &self.existing {
+            let before = rustix::fs::fstat(before).map_err(|error| self.failed(error))?;
+            // Best effort: a file system may support neither, and only root changes owners.
+            let _ = std::os::unix::fs::fchown(&file, Some(before.st_uid), Some(before.st_gid));
+            let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(before.st_mode));
+        }
+        Ok((file, self))
     }
 
     /// Puts the new file into its place.
@@ -120,8 +165,7 @@ impl Place {
             return Ok(());
         };
         if self.existing.is_none() {
-            let flags = RenameFlags::NOREPLACE;
-            match rustix::fs::renameat_with(CWD, &part, CWD, &self.target, flags) {
+            match self.rename(&part, RenameFlags::NOREPLACE) {
                 Ok(()) => {
                     self.part = None;
                     return Ok(());
@@ -132,17 +176,32 @@ impl Place {
                 Err(_) => {}
             }
         }
-        fs::rename(&part, &self.target).map_err(|source| self.failed(source))?;
+        self.rename(&part, RenameFlags::empty())
+            .map_err(|error| self.failed(error))?;
         self.part = None;
         self.existing = None;
         Ok(())
     }
 
-    fn failed(&self, source: io::Error) -> OutputError {
+    fn rename(&self, part: &OsString, flags: RenameFlags) -> rustix::io::Result<()> {
+        let directory = &self.spot.directory;
+        if flags.is_empty() {
+            // Older file systems and kernels know the call without flags only.
+            return rustix::fs::renameat(directory, part, directory, &self.spot.name);
+        }
+        rustix::fs::renameat_with(directory, part, directory, &self.spot.name, flags)
+    }
+
+    fn failed(&self, error: Errno) -> OutputError {
         OutputError::Create {
             path: self.path.clone(),
-            source,
+            source: error.into(),
         }
+    }
+
+    fn open(&self, flags: OFlags) -> rustix::io::Result<File> {
+        let (directory, name) = (&self.spot.directory, &self.spot.name);
+        rustix::fs::openat(directory, name, flags, Mode::empty()).map(File::from)
     }
 
     /// Opens a FIFO or a device.
@@ -151,15 +210,11 @@ impl Place {
         is_fifo: bool,
         is_stopping: &mut dyn FnMut() -> bool,
     ) -> Result<File, OutputError> {
-        let mut options = File::options();
-        let options = options
-            .write(true)
-            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW).bits() as i32);
+        let flags =
+            OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = loop {
-            match options.open(&self.target) {
-                Err(error)
-                    if is_fifo && error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) =>
-                {
+            match self.open(flags) {
+                Err(Errno::NXIO) if is_fifo => {
                     if is_stopping() {
                         return Err(OutputError::Stopped {
                             path: self.path.clone(),
@@ -167,12 +222,12 @@ impl Place {
                     }
                     std::thread::sleep(READER_INTERVAL);
                 }
-                opened => break opened.map_err(|source| self.failed(source))?,
+                opened => break opened.map_err(|error| self.failed(error))?,
             }
         };
         rustix::fs::fcntl_getfl(&file)
             .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK))
-            .map_err(|error| self.failed(error.into()))?;
+            .map_err(|error| self.failed(error))?;
         if is_fifo {
             self.lock(&file)?;
         }
@@ -183,21 +238,22 @@ impl Place {
     /// so that two processes cannot take the same place at the same time.
     fn lock_existing(&mut self) -> Result<(), OutputError> {
         loop {
-            let mut options = File::options();
-            let options = options
-                .write(true)
-                .custom_flags(OFlags::NOFOLLOW.bits() as i32);
-            let file = match options.open(&self.target) {
+            // Not waiting for a FIFO that takes the file's place meanwhile.
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = match self.open(flags) {
                 Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(Errno::NOENT) => return Ok(()),
                 Err(error) => return Err(self.failed(error)),
             };
-            let opened = file.metadata().map_err(|source| self.failed(source))?;
-            check_owner(&self.path, &self.target, &opened)?;
+            let opened = rustix::fs::fstat(&file).map_err(|error| self.failed(error))?;
+            check_owner(&self.path, &self.spot, &opened)?;
             self.lock(&file)?;
-            let is_still_there = fs::metadata(&self.target)
-                .is_ok_and(|there| (there.dev(), there.ino()) == (opened.dev(), opened.ino()));
-            if is_still_there {
+            let identity = |stat: &Stat| (stat.st_dev, stat.st_ino);
+            if self
+                .spot
+                .stat()
+                .is_ok_and(|there| identity(&there) == identity(&opened))
+            {
                 self.existing = Some(file);
                 return Ok(());
             }
@@ -214,23 +270,24 @@ impl Place {
         }
     }
 
-    fn create_part(&mut self) -> io::Result<File> {
-        let name = self.target.file_name().unwrap_or_default().as_bytes();
+    fn create_part(&mut self) -> rustix::io::Result<File> {
+        let name = self.spot.name.as_bytes();
         let kept = &name[..name.len().min(NAME_BYTES_KEPT)];
         let process = std::process::id();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mut number = 0;
         loop {
-            let mut part_name = std::ffi::OsStr::from_bytes(kept).to_os_string();
-            part_name.push(match number {
+            let mut part = std::ffi::OsStr::from_bytes(kept).to_os_string();
+            part.push(match number {
                 0 => format!(".{process}.part"),
                 number => format!(".{process}.{number}.part"),
             });
-            let part = self.target.with_file_name(part_name);
-            match File::create_new(&part) {
+            let mode = Mode::from_raw_mode(0o666);
+            match rustix::fs::openat(&self.spot.directory, &part, flags, mode) {
                 // It belongs to another thread, or a killed process left it.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(Errno::EXIST) => number += 1,
                 created => {
-                    let file = created?;
+                    let file = created?.into();
                     self.part = Some(part);
                     return Ok(file);
                 }
@@ -242,63 +299,19 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(part) = &self.part {
-            let _ = fs::remove_file(part);
+            let _ = rustix::fs::unlinkat(&self.spot.directory, part, AtFlags::empty());
         }
     }
-}
-
-/// The path without symbolic links, so that their target is replaced, not a link. `None` for a link below
-/// `/proc`: a descriptor.
-fn resolve(given: &Path) -> Result<Option<PathBuf>, OutputError> {
-    let fail = |source: io::Error| OutputError::Create {
-        path: given.into(),
-        source,
-    };
-    let mut path = given.to_path_buf();
-    for _ in 0..LINKS_MAX {
-        let name = match path.file_name() {
-            Some(name) if !path.as_os_str().as_bytes().ends_with(b"/") => name,
-            _ => return Err(fail(Errno::ISDIR.into())),
-        };
-        let parent = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let directory = fs::canonicalize(parent).map_err(fail)?;
-        let whole = directory.join(name);
-        match fs::read_link(&whole) {
-            Ok(_) if directory.starts_with("/proc") => return Ok(None),
-            Ok(link) => {
-                let metadata = fs::symlink_metadata(&whole).map_err(fail)?;
-                check_owner(given, &whole, &metadata)?;
-                path = directory.join(link);
-            }
-            Err(_) => return Ok(Some(whole)),
-        }
-    }
-    Err(fail(Errno::LOOP.into()))
-}
-
-/// Refuses files and links of other users in a directory with the sticky bit, such as /tmp. Through such a
-/// link, root would overwrite any file; such a file would keep its owner. The kernel's rules
-/// (`protected_symlinks`, `protected_regular` and `protected_fifos` of proc_sys_fs(5)) apply when a file is
-/// opened by name; here the owner is checked before.
-fn check_owner(given: &Path, whole: &Path, metadata: &fs::Metadata) -> Result<(), OutputError> {
-    let Some(directory) = whole.parent().and_then(|parent| fs::metadata(parent).ok()) else {
-        return Ok(());
-    };
-    let is_shared = directory.mode() & 0o1000 != 0 && directory.mode() & 0o022 != 0;
-    let owner = metadata.uid();
-    if is_shared && owner != rustix::process::geteuid().as_raw() && owner != directory.uid() {
-        return Err(OutputError::Foreign { path: given.into() });
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::io::{Read, Write};
+    use std::os::unix::fs::MetadataExt;
+
+    use rustix::fs::CWD;
 
     fn never() -> bool {
         false
@@ -485,7 +498,7 @@ mod tests {
             let refused = |is_stopping: &mut dyn FnMut() -> bool| {
                 matches!(
                     create(&place(name), is_stopping),
-                    Err(OutputError::Foreign { .. })
+                    Err(OutputError::Foreign { .. } | OutputError::ForeignLink { .. })
                 )
             };
             fs::set_permissions(
@@ -505,5 +518,72 @@ mod tests {
             assert!(!refused(&mut is_stopping), "{name} where only we write");
         }
         assert_eq!(fs::read(place("precious")).expect("there"), b"precious");
+    }
+
+    #[test]
+    fn links_of_other_users_in_their_directories_are_not_followed() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root gives links to another user");
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let theirs = directory.path().join("theirs");
+        fs::create_dir(&theirs).expect("room");
+        fs::create_dir(directory.path().join("ours")).expect("room");
+        fs::write(directory.path().join("ours/file"), "precious").expect("room");
+        std::os::unix::fs::symlink("../ours/file", theirs.join("file")).expect("room");
+        std::os::unix::fs::symlink("../ours", theirs.join("inside")).expect("room");
+        for path in ["file", "inside/file", "inside/../theirs/file"] {
+            let path = theirs.join(path);
+            create(&path, &mut never).expect("links of ours are followed");
+        }
+        for name in ["file", "inside", ""] {
+            let path = theirs.join(name);
+            std::os::unix::fs::lchown(path, Some(65534), Some(65534)).expect("root");
+        }
+        for path in ["file", "inside/file", "inside/../theirs/file", "inside/new"] {
+            let refused = create(&theirs.join(path), &mut never);
+            let Err(OutputError::ForeignLink { .. }) = refused else {
+                panic!("{path}: {refused:?}");
+            };
+        }
+        create(&theirs.join("new"), &mut never).expect("a file");
+        assert_eq!(names(&directory.path().join("ours")), ["file"]);
+    }
+
+    #[test]
+    fn below_a_directory_no_link_is_followed_and_nothing_waits() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let below = directory.path().join("below");
+        fs::create_dir_all(below.join("there")).expect("room");
+        fs::create_dir(directory.path().join("outside")).expect("room");
+        fs::write(directory.path().join("precious"), "precious").expect("room");
+        std::os::unix::fs::symlink("../precious", below.join("file")).expect("room");
+        std::os::unix::fs::symlink("nowhere", below.join("dangling")).expect("room");
+        std::os::unix::fs::symlink("../outside", below.join("inside")).expect("room");
+        let mode = rustix::fs::Mode::from_raw_mode(0o666);
+        rustix::fs::mknodat(CWD, below.join("fifo"), FileType::Fifo, mode, 0).expect("a FIFO");
+        for name in ["file", "dangling", "inside", "inside/new", "fifo", "there"] {
+            let refused = create_below(&below, Path::new(name));
+            let Err(OutputError::InTheWay { .. }) = refused else {
+                panic!("{name}: {refused:?}");
+            };
+        }
+        for name in ["../new", "there/../new", ""] {
+            assert!(create_below(&below, Path::new(name)).is_err(), "{name}");
+        }
+        for text in ["first", "second"] {
+            for name in ["new", "there/new", "made/here/new"] {
+                let (mut file, mut place) = create_below(&below, Path::new(name)).expect("a file");
+                file.write_all(text.as_bytes()).expect("room");
+                place.take().expect("its place");
+                assert_eq!(fs::read(below.join(name)).expect("there"), text.as_bytes());
+            }
+        }
+        assert_eq!(
+            fs::read(directory.path().join("precious")).expect("there"),
+            b"precious"
+        );
+        assert!(names(&directory.path().join("outside")).is_empty());
     }
 }

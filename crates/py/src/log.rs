@@ -8,6 +8,7 @@ use arrow::array::RecordBatchIterator;
 use arrow::error::ArrowError;
 use arrow::ffi_stream::FFI_ArrowArrayStream;
 use arrow::record_batch::RecordBatchReader;
+use parshall_core::path_log;
 use parshall_core::tcp_log::{self, LogError, flow_batch, retransmission_batch, retransmissions};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -97,6 +98,62 @@ impl LogReader {
         let schema = self.flows.schema();
         ArrowStream::new(RecordBatchIterator::new([Ok(self.flows.clone())], schema))
     }
+}
+
+/// The value of `parshall.format` of an Arrow stream; `None` for a file of another kind.
+#[pyfunction]
+pub fn stream_format(py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> {
+    py.detach(|| path_log::stream_format(&path))
+        .map_err(|error| error_to_python(error, false))
+}
+
+/// See `parshall.path.log.PathLog`, which documents what is in it.
+#[pyclass(module = "parshall._native", frozen)]
+pub struct PathLogReader {
+    path: PathBuf,
+}
+
+#[pymethods]
+impl PathLogReader {
+    #[new]
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let reader = Self { path };
+        py.detach(|| reader.opened())
+            .map_err(|error| path_log_error(error))?;
+        Ok(reader)
+    }
+
+    /// The rows, read from the file on demand; every length and number in them has been checked.
+    fn records(&self, py: Python<'_>) -> PyResult<ArrowStream> {
+        let reader = py
+            .detach(|| {
+                let reader = self.opened()?;
+                reader.check_columns()?;
+                Ok(reader)
+            })
+            .map_err(|error: LogError| path_log_error(error))?;
+        let schema = reader.schema();
+        let batches =
+            reader.map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));
+        Ok(ArrowStream::new(RecordBatchIterator::new(batches, schema)))
+    }
+
+    /// The last ledger, and whether the log was ended in order.
+    fn account(&self, py: Python<'_>) -> PyResult<(Option<String>, bool)> {
+        py.detach(|| self.opened()?.account())
+            .map_err(|error| path_log_error(error))
+    }
+}
+
+impl PathLogReader {
+    fn opened(&self) -> Result<path_log::PathLogReader<std::fs::File>, LogError> {
+        path_log::PathLogReader::open(&self.path)
+    }
+}
+
+fn path_log_error(error: LogError) -> PyErr {
+    let is_usage = matches!(error, LogError::NotAPathLog { .. });
+    error_to_python(error, is_usage)
 }
 
 /// What the Arrow PyCapsule interface takes, once.

@@ -13,8 +13,10 @@ use crate::signals::Interrupts;
 /// Opens an output file; a signal interrupts that. Python's lock must not be held.
 pub fn create(path: &std::path::Path) -> PyResult<(File, Place)> {
     let mut interrupts = Interrupts::new(None);
-    output_file::create(path, &mut || interrupts.is_stopping())
-        .map_err(|error| interrupts.or_raise(error_to_python(error, false)))
+    output_file::create(path, &mut || interrupts.is_stopping()).map_err(|error| {
+        let is_usage = error.is_about_the_name();
+        interrupts.or_raise(error_to_python(error, is_usage))
+    })
 }
 
 /// Puts an output file into its place.
@@ -32,8 +34,15 @@ pub struct OutputFile {
 #[pymethods]
 impl OutputFile {
     #[new]
-    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let (file, place) = py.detach(|| create(&path))?;
+    #[pyo3(signature = (path, below=None))]
+    fn open(py: Python<'_>, path: PathBuf, below: Option<PathBuf>) -> PyResult<Self> {
+        let (file, place) = match below {
+            None => py.detach(|| create(&path))?,
+            Some(directory) => output_file::create_below(&directory, &path).map_err(|error| {
+                let is_usage = error.is_about_the_name();
+                error_to_python(error, is_usage)
+            })?,
+        };
         Ok(Self {
             file: Some(file),
             place: Some(place),

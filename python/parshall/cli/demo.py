@@ -8,7 +8,7 @@ from typing import Annotated
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
-from parshall.cli.messages import say
+from parshall.cli.messages import say, show
 from parshall.cli.options import time_option
 from parshall.cli.report import TESTBED_FILE
 from parshall.errors import UsageError
@@ -27,24 +27,24 @@ def command(
         raise UsageError(f"--duration {duration:g}: expected at most 1h")
     started_s = time.monotonic()
 
-    def show(text: str) -> None:
+    def report_step(text: str) -> None:
         # With --json, standard output has only JSON, and standard error progress on a terminal only.
         if not quiet and (not as_json or sys.stderr.isatty()):
             stream = sys.stderr if as_json else sys.stdout
-            print(f"{time.monotonic() - started_s:5.1f} s  {text}", file=stream, flush=True)
+            show(f"{time.monotonic() - started_s:5.1f} s  {text}", file=stream)
 
     from parshall.demo import measure
 
     with Stopping() as stopping:
-        measurement = measure(output, duration, progress=show, stopping=stopping)
-    write_whole(output / TESTBED_FILE, json.dumps(measurement.testbed, indent=2))
+        measurement = measure(output, duration, progress=report_step, stopping=stopping)
+    write_whole(Path(TESTBED_FILE), json.dumps(measurement.testbed, indent=2), below=output)
     if not as_json and not quiet:
         for name, summary in measurement.logs.items():
-            print(f"\n{name}: {summary['log']}, {summary['flows']} flows")
-            print("\n".join(ledger_lines(summary["ledger"])))
-        print()
+            show("", f"{name}: {summary['log']}, {summary['flows']} flows")
+            show(*ledger_lines(summary["ledger"]))
+        show()
 
-    show("Drawing the figures and writing the report")
+    report_step("Drawing the figures and writing the report")
     # Imported late: the drawing libraries must not load while the flows run.
     from parshall.log import read
     from parshall.report import write_report
@@ -63,7 +63,7 @@ def command(
             testbed=measurement.testbed,
         )
     if as_json:
-        print(
+        show(
             json.dumps(
                 {
                     "report": str(report),
@@ -74,5 +74,5 @@ def command(
             )
         )
     else:
-        show(f"The testbed is removed. Report: {report}")
+        report_step(f"The testbed is removed. Report: {report}")
     return 0

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import plain_console, say
+from parshall.cli.messages import plain_console, say, show
 from parshall.cli.options import count_option
 from parshall.errors import UsageError, printable
 from parshall.stopping import Stopping
@@ -45,8 +45,8 @@ def list_studies(as_json: options.Json = False) -> None:
         return
     width = max(len(row["name"]) for row in rows)
     for row in rows:
-        print(f"{row['name']:{width}}  {row['title']}")
-        print(f"{'':{width}}  {_time(row['full_s'])}, with --quick {_time(row['quick_s'])}")
+        show(f"{row['name']:{width}}  {row['title']}")
+        show(f"{'':{width}}  {_time(row['full_s'])}, with --quick {_time(row['quick_s'])}")
 
 
 @app.command("run")
@@ -177,8 +177,8 @@ def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool) -> dict[str, An
             say("lab", f"{unbalanced} ledgers do not balance; see the report")
     if not as_json:
         for statement in evaluation["statements"]:
-            print(f"{_verdict(statement['is_same']):9} {statement['source']}: {statement['measured']}")
-        print(report)
+            show(f"{_verdict(statement['is_same']):9} {statement['source']}: {statement['measured']}")
+        show(report)
     return {
         "study": study.name,
         "report": str(report),
@@ -206,8 +206,8 @@ def published(
     as_json: options.Json = False,
 ) -> None:
     """Show what the documents say, what was measured here, and whether the shape is the same."""
+    from parshall.errors import naming_damage
     from parshall.lab.report import read_evaluation
-    from parshall.report.document import naming_damage
 
     found = [directory for given in directories for directory in _bundles(given)]
     if not found:
@@ -225,12 +225,15 @@ def published(
         say("lab", f"{directories[0]}: its study has no statement about a document")
         return
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("study", "where", "published", "measured here", "same shape?", show_lines=True)
     for row in rows:
-        verdict = {True: "yes", False: "no", None: "open"}[row["is_same"]] if row["measured"] else "-"
-        shape = " ".join(filter(None, [verdict, row["reason"]]))
-        table.add_row(*map(printable, (row["study"], row["source"], row["published"], row["measured"], shape)))
+        verdict = {True: "yes", False: "no"}.get(row["is_same"], "open") if row["measured"] else "-"
+        shape = f"{verdict} {row['reason'] or ''}".rstrip()
+        cells = (row["study"], row["source"], row["published"], row["measured"], shape)
+        # A file of others may have numbers where texts belong.
+        table.add_row(*(Text(printable(str(cell))) for cell in cells))
     plain_console().print(table)
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from parshall.errors import printable
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 def say(command: str, text: str, *, start_of_line: str = "") -> None:
     """Print a message on standard error, on one line, with control characters escaped."""
     print(f"{start_of_line}parshall: {command}: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def show(*lines: object, file: IO[str] | None = None) -> None:
+    """Print lines of text. Text that others chose, such as names, cannot end a line or control the terminal."""
+    print(*(printable(str(line)) for line in lines), sep="\n", file=file, flush=True)
 
 
 def report_start(command: str, what: str, *, quiet: bool) -> None:

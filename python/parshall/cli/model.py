@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import say
+from parshall.cli.messages import say, show
 from parshall.cli.options import count_option, span_option, time_option
 from parshall.errors import UsageError
 from parshall.stopping import exiting_on_signals
@@ -130,7 +130,7 @@ def run_model(
         trace.mkdir(parents=True, exist_ok=True)
         for name, frame in (("packets", results.packets), ("visits", results.visits)):
             if frame is not None:
-                with new_file(trace / f"{name}.arrow", "wb") as (file, commit):
+                with new_file(Path(f"{name}.arrow"), "wb", below=trace) as (file, commit):
                     frame.write_ipc(file)
                     file.flush()
                     commit()
@@ -157,7 +157,7 @@ def run_model(
     _table(rows, False)
     for row in results.data["latencies"]:
         quantiles = ", ".join(f"{100 * part:g} % {ns / 1e3:,.4g} us" for part, ns in row["quantiles"])
-        print(f"latency to {row['sink']}{' of ' + row['class'] if row['class'] else ''}: {quantiles}")
+        show(f"latency to {row['sink']}{' of ' + row['class'] if row['class'] else ''}: {quantiles}")
 
 
 @app.command("sweep")
@@ -410,12 +410,12 @@ def show_published(output: _Output = None, as_json: options.Json = False) -> Non
         for row in numbers.iter_rows(named=True)
     ]
     _table(rows, False)
-    print()
+    show()
     statement_rows = [{**row, "holds": "yes" if row["holds"] else "NO"} for row in statements.iter_rows(named=True)]
     _table(statement_rows, False)
-    print("\n* the calibration of this section")
+    show("", "* the calibration of this section")
     for kind, meaning in KINDS.items():
-        print(f"{kind}: {meaning}")
+        show(f"{kind}: {meaning}")
 
 
 @app.command("draw")
@@ -430,7 +430,7 @@ def draw_model(
     network = build_network(model, settings, None)
     network.check(allow_unstable=True)
     save(network, output)
-    print(output)
+    show(output)
 
 
 @app.command("figure")
@@ -448,7 +448,7 @@ def draw_figure(
             raise UsageError(f"no figure {name!r}; there are {', '.join(FIGURES)}, or all")
     for name in wanted:
         for path in write(name, output, quick=quick):
-            print(path)
+            show(path)
         if FIGURES[name].note:
             _say(f"figure {name}: {FIGURES[name].note}")
 
@@ -538,7 +538,7 @@ def _table(rows: list[dict[str, Any]], as_json: bool) -> None:
     texts = [[_text(row.get(column)) for column in columns] for row in rows]
     widths = [max(len(column), *(len(line[at]) for line in texts)) for at, column in enumerate(columns)]
     for line in [columns, *texts]:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        show("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _error(error: float, unit: str) -> str:

@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from parshall.cli.messages import say
-from parshall.errors import UsageError
+from parshall._native import stream_format
+from parshall.cli.messages import say, show
+from parshall.errors import UsageError, naming_damage
+from parshall.input_file import open_regular
 from parshall.log import Log, read
 from parshall.path.comments import write_commented
 from parshall.path.connections import connections
@@ -30,15 +32,17 @@ def run(files: list[Path], output: Path | None, *, quiet: bool, as_json: bool) -
     refuse_input(output, files)
     with exiting_on_signals():
         path_log, tcp_log, capture = _opened(files)
-        timeline = join(path_log, tcp_log, capture)
+        with naming_damage(files, "make them again"):
+            timeline = join(path_log, tcp_log, capture)
         if output is not None:
             _write(timeline, capture, output, quiet=quiet or as_json)
     if as_json or output is None:
-        found = connections(timeline)
+        with naming_damage(files, "make them again"):
+            found = connections(timeline)
         if as_json:
             print(json.dumps({"output": None if output is None else str(output), "connections": found}))
         else:
-            print(*lines_of(found), sep="\n")
+            show(*lines_of(found))
     return 0
 
 
@@ -57,16 +61,12 @@ def kind_of(path: Path) -> str:
         The file cannot be read, or is something else.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if is_trace(file.read(4)):
                 return "trace"
-        with path.open("rb") as file:
-            metadata = pa.ipc.open_stream(file).schema.metadata or {}
     except OSError as error:
         raise UsageError(f"--join {path}: {error.strerror or error}; name a file that can be read") from None
-    except pa.ArrowInvalid:
-        metadata = {}
-    kind = str(metadata.get(b"parshall.format", b"").decode(errors="replace"))
+    kind = stream_format(path)
     if kind not in _KINDS:
         raise UsageError(f"--join {path}: of an unknown kind; expected a path log, a TCP log, pcapng or pcap")
     return kind
@@ -107,7 +107,7 @@ def _write(timeline: pa.Table, capture: Trace | None, output: Path, *, quiet: bo
         file.flush()
         commit()
     if not quiet:
-        print(f"{output}: {timeline.num_rows:,} rows", file=sys.stderr)
+        show(f"{output}: {timeline.num_rows:,} rows", file=sys.stderr)
 
 
 def connection_lines(one: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ import typer
 
 from parshall.cli import options
 from parshall.errors import ParshallError, UsageError, printable
+from parshall.input_file import read_json
 from parshall.stopping import exiting_on_signals
 
 LOG_SUFFIX = ".arrow"
@@ -26,7 +27,7 @@ def command(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Output directory [default: that of the first log]"),
+        typer.Option("-o", "--output", metavar="DIR", help="Output directory [default: see below]"),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report")] = None,
     as_json: options.Json = False,
@@ -34,7 +35,8 @@ def command(
     """Write report.html, a self-contained page, and its figures as PNG and SVG.
 
     Histograms are what `parshall path --json` printed. Of the directory of a study (`parshall lab`), its report; of
-    two, the second with a comparison.
+    two, the second with a comparison. The default output directory is that of the first log, and for the study in
+    DIR report-DIR.
     """
     if any((path / BUNDLE_FILE).is_file() for path in inputs):
         _report_studies(inputs, output, title, as_json)
@@ -76,7 +78,7 @@ def command(
                 testbed=_testbed(testbed_file) if testbed_file else None,
                 progress=show,
             )
-    print(json.dumps({"report": str(report)}) if as_json else report)
+    print(json.dumps({"report": str(report)}) if as_json else printable(str(report)))
 
 
 def _report_studies(inputs: list[Path], output: Path | None, title: str | None, as_json: bool) -> None:
@@ -84,8 +86,13 @@ def _report_studies(inputs: list[Path], output: Path | None, title: str | None, 
         raise UsageError(f"{inputs[2]}: a third study; give one, or two to compare: before and after")
     from parshall.lab.report import write_report
 
+    if output is None:
+        # A study may be of others: it is read only.
+        output = Path(f"report-{inputs[-1].resolve().name}")
+        if output.is_symlink():
+            raise UsageError(f"{output}: is a symbolic link; name a directory with -o")
     report = write_report(inputs, output, title)
-    print(json.dumps({"report": str(report)}) if as_json else report)
+    print(json.dumps({"report": str(report)}) if as_json else printable(str(report)))
 
 
 @contextlib.contextmanager
@@ -133,8 +140,8 @@ def names_of(paths: list[Path]) -> dict[str, Path]:
 
 def _testbed(path: Path) -> dict[str, object]:
     try:
-        described = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
+        described = read_json(path)
+    except ValueError as error:
         raise ParshallError(f"{path}: is not JSON ({error}); remove it, or name the logs one by one") from None
     if not isinstance(described, dict) or "links" not in described:
         raise ParshallError(f"{path}: does not describe a testbed; remove it, or name the logs one by one")

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from parshall.errors import ParshallError, UsageError
+from parshall.input_file import brief, read_json
 from parshall.lab.run import RECORD, AbsentError, Run
 from parshall.lab.study import NO_TRAFFIC, Study
 from parshall.whole_file import write_whole
@@ -57,7 +58,7 @@ class Bundle:
         except OSError as error:
             raise UsageError(f"{directory}: {error.strerror}; name another directory with -o") from None
         bundle = Bundle(directory, {"format": FORMAT_VERSION, **about})
-        write_whole(directory / STUDY, study_text)
+        write_whole(Path(STUDY), study_text, below=directory)
         bundle.write_about()
         return bundle
 
@@ -72,19 +73,23 @@ class Bundle:
         """
         path = directory / ABOUT
         try:
-            about = json.loads(path.read_text())
-            version = about["format"]
+            about = read_json(path)
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}; name the directory of a study") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{path}: is damaged: {error!r}; run the study again") from None
+        except ValueError as error:
+            raise UsageError(f"{path}: is damaged: {error}; run the study again") from None
+        version = about.get("format") if isinstance(about, dict) else None
+        if not isinstance(version, int):
+            raise UsageError(f"{path}: is damaged: it has no number of its format; run the study again")
         if version != FORMAT_VERSION:
-            raise UsageError(f"{path}: format {version}: this version reads {FORMAT_VERSION}; use a newer Parshall")
+            raise UsageError(
+                f"{path}: format {brief(str(version))}: this version reads {FORMAT_VERSION}; use a newer Parshall"
+            )
         return Bundle(directory, about)
 
     def write_about(self) -> None:
         """Write ``bundle.json``."""
-        write_whole(self.directory / ABOUT, json.dumps(self.about, indent=1) + "\n")
+        write_whole(Path(ABOUT), json.dumps(self.about, indent=1) + "\n", below=self.directory)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -95,7 +100,11 @@ class Bundle:
         UsageError
             Another process adds runs.
         """
-        descriptor = os.open(self.directory / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            descriptor = os.open(self.directory / LOCK, flags, 0o600)
+        except OSError as error:
+            raise UsageError(f"{self.directory / LOCK}: {error.strerror}; remove it, and resume the study") from None
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,6 +118,8 @@ class Bundle:
     def new_run(self, number: int) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield the directory and the record of a run; it becomes part of the bundle at the end of the block."""
         final = self._run_directory(number)
+        if final.parent.is_symlink():
+            raise UsageError(f"{final.parent}: is a symbolic link; replace it by a directory, and resume the study")
         part = final.with_name(final.name + _PART)
         shutil.rmtree(part, ignore_errors=True)
         try:
@@ -116,7 +127,7 @@ class Bundle:
                 part.mkdir()
                 record: dict[str, Any] = {}
                 yield part, record
-                write_whole(part / RECORD, json.dumps(record, indent=1) + "\n")
+                write_whole(Path(RECORD), json.dumps(record, indent=1) + "\n", below=part)
                 # An earlier run that failed gives way.
                 shutil.rmtree(final, ignore_errors=True)
                 part.rename(final)
@@ -145,9 +156,13 @@ class Bundle:
     def _record(self, number: int) -> dict[str, Any]:
         path = self._run_directory(number) / RECORD
         try:
-            record: dict[str, Any] = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+            record = read_json(path)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}; remove {path.parent} and resume the study") from None
+        except ValueError as error:
             raise UsageError(f"{path}: is damaged: {error}; remove {path.parent} and resume the study") from None
+        if not isinstance(record, dict):
+            raise UsageError(f"{path}: is damaged: not an object; remove {path.parent} and resume the study")
         return record
 
     def runs(self) -> list[Run]:
@@ -185,7 +200,7 @@ class Bundle:
         content = io.BytesIO()
         self.table(study).write_parquet(content)
         with self.naming_full_disks():
-            write_whole(path, content.getvalue())
+            write_whole(Path(RESULTS), content.getvalue(), below=self.directory)
         return path
 
     @contextlib.contextmanager

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,7 +73,7 @@ def evaluate(bundle: Bundle, study: Study) -> dict[str, Any]:
         "links": _links(table),
     }
     with bundle.naming_full_disks():
-        write_whole(bundle.directory / EVALUATION, json.dumps(_plain(found), indent=1) + "\n")
+        write_whole(Path(EVALUATION), json.dumps(_plain(found), indent=1) + "\n", below=bundle.directory)
     return found
 
 

@@ -1,18 +1,18 @@
 """The report of a study: one self-contained HTML page, figures as PNG and SVG; of two bundles, before and after."""
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parshall.errors import UsageError
+from parshall.errors import UsageError, naming_damage
+from parshall.input_file import read_json
 from parshall.lab.bundle import STUDY, Bundle
 from parshall.lab.comparison import compare
 from parshall.lab.drawing import draw, hidden
 from parshall.lab.evaluation import EVALUATION
 from parshall.lab.study import Finding
-from parshall.report.document import naming_damage, render, write_document
+from parshall.report.document import check_destination, render, write_document
 from parshall.studies import NAMES
 
 
@@ -26,7 +26,7 @@ def read_evaluation(directory: Path) -> dict[str, Any]:
     """
     path = directory / EVALUATION
     try:
-        evaluation: dict[str, Any] = json.loads(path.read_text())
+        evaluation: dict[str, Any] = read_json(path)
     except OSError:
         raise UsageError(f"{directory}: its study has not ended; go on: parshall lab resume {directory}") from None
     except ValueError as error:
@@ -62,6 +62,7 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
         A directory has no ended study, or a damaged one, or the two are of different studies.
     """
     bundles = [Bundle.open(directory) for directory in directories]
+    check_destination(output or bundles[-1].directory)
     evaluations = [read_evaluation(directory) for directory in directories]
     bundle, evaluation = bundles[-1], evaluations[-1]
     resume = f"write its evaluation again: parshall lab resume {bundle.directory}"

@@ -14,6 +14,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.lab.agent import Agent, filled
 from parshall.lab.study import Host, Setting
 from parshall.testbed import Testbed
+from parshall.whole_file import write_whole
 
 # A worker that does not answer for so long is lost.
 ANSWER_S = 60.0
@@ -222,7 +223,7 @@ class RemoteAgent:
         """Write the outputs and files of the host into a directory here."""
         with contextlib.suppress(ParshallError):
             for name, content in self.files().items():
-                (directory / Path(name).name).write_bytes(content)
+                write_whole(Path(Path(name).name), content, below=directory)
 
     def close(self) -> None:
         """End what still runs there."""

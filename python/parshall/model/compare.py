@@ -15,13 +15,14 @@ from parshall.figures.panels import Panel, draw
 from parshall.model.network import Model
 from parshall.model.simulation import Results, run
 from parshall.model.variation import BACKGROUND, main_sink
+from parshall.table_file import read_table
 from parshall.whole_file import write_whole
 
 _READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
     ".csv": pl.read_csv,
-    ".parquet": pl.read_parquet,
-    ".arrow": pl.read_ipc,
-    ".feather": pl.read_ipc,
+    ".parquet": read_table,
+    ".arrow": read_table,
+    ".feather": read_table,
 }
 _GAP = re.compile(r"(?:\w+:(?:\w+=)?)?(?P<number>[\d.]+(?:[eE][+-]?\d+)?)(?P<unit>ns|us|ms|s)?")
 _UNITS_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -242,15 +243,14 @@ class Comparison:
     def write(self, directory: Path) -> list[Path]:
         """Write the table, the distributions, and a figure of them; return the files."""
         directory.mkdir(parents=True, exist_ok=True)
-        names = ("comparison.csv", "ccdf.csv", "ccdf.html", "ccdf.png", "ccdf.svg")
-        paths = [directory / name for name in names]
-        write_whole(paths[0], self.table().write_csv())
-        write_whole(paths[1], self.ccdfs().write_csv())
+        paths = [Path(name) for name in ("comparison.csv", "ccdf.csv", "ccdf.html", "ccdf.png", "ccdf.svg")]
+        write_whole(paths[0], self.table().write_csv(), below=directory)
+        write_whole(paths[1], self.ccdfs().write_csv(), below=directory)
         panel = ccdf_panel("latency of the packets that got through")
         chart = draw(self.ccdfs(), "Latency, measured and modelled", (panel,))
         for path in paths[2:]:
-            save(chart, path)
-        return paths
+            save(chart, path, below=directory)
+        return [directory / path for path in paths]
 
 
 def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, sink: str | None = None, seed: int = 1) -> Comparison:

@@ -309,10 +309,9 @@ def write(name: str, directory: Path, *, quick: bool = False) -> list[Path]:
     figure = FIGURES[name]
     rows = figure.rows(quick)
     directory.mkdir(parents=True, exist_ok=True)
-    stem = directory / f"figure-{name}"
-    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("csv", "html", "png", "svg")]
-    write_whole(paths[0], rows.write_csv())
+    paths = [Path(f"figure-{name}.{suffix}") for suffix in ("csv", "html", "png", "svg")]
+    write_whole(paths[0], rows.write_csv(), below=directory)
     chart = draw(rows, f"{figure.title} (Figure {name})", figure.panels, figure.note)
     for path in paths[1:]:
-        save(chart, path)
-    return paths
+        save(chart, path, below=directory)
+    return [directory / path for path in paths]

@@ -1,12 +1,12 @@
 """Read what ``parshall path --json`` printed: histograms of the stages, drops, and the ledger."""
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from parshall.errors import UsageError
+from parshall.input_file import open_regular, read_json
 from parshall.path.profile import PathSummary
 
 FORMAT = "path-histograms"
@@ -83,9 +83,9 @@ def is_path_histograms(path: Path) -> bool:
 
 def _begins_with(path: Path, head: bytes) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(head)) == head
-    except OSError:
+    except (OSError, UsageError):
         return False
 
 
@@ -93,7 +93,7 @@ def _object(path: Path) -> dict[str, Any] | None:
     if not _begins_with(path, _BEGIN):
         return None
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found = read_json(path)
+    except (OSError, ValueError, UsageError):
         return None
     return found if isinstance(found, dict) else None

@@ -3,7 +3,7 @@
 import ipaddress
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from parshall._native import PathLogReader, stream_format
 from parshall.errors import ParshallError, UsageError
+from parshall.input_file import brief
+from parshall.log import RecordStream
 from parshall.path.reasons import reason_name
 from parshall.path.stages import STAGES
 
@@ -44,24 +47,20 @@ class PathLog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            with self.path.open("rb") as file:
-                self.schema: pa.Schema = _complete(pa.ipc.open_stream(file).schema.empty_table()).schema
-        except OSError as error:
-            raise UsageError(f"{self.path}: {error.strerror or error}; name a path log") from None
-        except pa.ArrowInvalid:
-            raise UsageError(f"{self.path}: not an Arrow stream; make a path log with: parshall path -o FILE") from None
+        self._reader = PathLogReader(self.path)
+        kind = stream_format(self.path)
+        if kind != FORMAT:
+            found = "no format" if kind is None else f"the format {brief(kind)!r}"
+            raise UsageError(
+                f"{self.path}: a file of {found}, expected a path log; make one with: parshall path -o FILE"
+            )
+        self.schema: pa.Schema = _complete(self._stream().schema.empty_table()).schema
         metadata = self.schema.metadata or {}
         self._metadata = {key.decode(errors="replace"): metadata[key].decode(errors="replace") for key in metadata}
-        kind = self._metadata.get("parshall.format")
-        if kind != FORMAT:
-            raise UsageError(
-                f"{self.path}: a file of the format {kind!r}, expected a path log; make one with: parshall path -o FILE"
-            )
         version = self._metadata.get("parshall.format_version", "")
         if version.partition(".")[0] != str(MAJOR):
             raise UsageError(
-                f"{self.path}: path log version {version}, this Parshall reads {MAJOR}.x; upgrade Parshall"
+                f"{self.path}: path log version {brief(version)}, this Parshall reads {MAJOR}.x; upgrade Parshall"
             )
         for name, data_type in _NEEDED.items():
             number = self.schema.get_field_index(name)
@@ -70,23 +69,20 @@ class PathLog:
 
     @cached_property
     def _rows(self) -> pa.Table:
-        messages = list(self._messages())
-        # For who asks for both, the file is read once.
-        self.__dict__["_account"] = self._account_in(metadata for _, metadata in messages)
-        return pa.Table.from_batches([batch for batch, _ in messages if batch.num_rows], self.schema)
+        return pa.Table.from_batches(self.batches(), self.schema)
 
     @cached_property
     def _account(self) -> tuple[dict[str, Any], bool]:
-        return self._account_in(metadata for _, metadata in self._messages())
+        """The last ledger, and whether the log was ended in order."""
+        ledger, is_final = self._reader.account()
+        return self._parsed("ledger", ledger or "{}"), is_final
 
-    def _account_in(self, metadata_of_batches: Iterable[dict[bytes, bytes]]) -> tuple[dict[str, Any], bool]:
-        """Return the last ledger, and whether the log was ended in order."""
-        ledger, is_final = b"{}", False
-        for metadata in metadata_of_batches:
-            if b"parshall.ledger" in metadata:
-                ledger = metadata[b"parshall.ledger"]
-                is_final = metadata.get(b"parshall.final") == b"true"
-        return self._parsed("ledger", ledger), is_final
+    def _stream(self) -> RecordStream:
+        try:
+            return RecordStream(pa.RecordBatchReader.from_stream(self._reader.records()))
+        except pa.ArrowException as error:
+            # Names that C, by whose interface they come, has not.
+            raise UsageError(f"{self.path}: damaged, its columns cannot be read ({brief(str(error))})") from None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows batch by batch, for logs that do not fit into memory.
@@ -94,22 +90,15 @@ class PathLog:
         Returns
         -------
         iterator of pyarrow.RecordBatch
-            Up to 8,192 rows each, in the order of the file.
-        """
-        return (batch for batch, _ in self._messages() if batch.num_rows)
+            Up to 8,192 rows each, in the order of the file. A log that was cut by a kill or a full disk gives what is
+            before the cut.
 
-    def _messages(self) -> Iterator[tuple[pa.RecordBatch, dict[bytes, bytes]]]:
-        with self.path.open("rb") as file:
-            reader = pa.ipc.open_stream(file)
-            while True:
-                try:
-                    batch, metadata = reader.read_next_batch_with_custom_metadata()
-                except StopIteration:
-                    break
-                except (pa.ArrowInvalid, OSError):
-                    # Cut by a kill or a full disk: what is before the cut is whole.
-                    break
-                yield _complete(batch), dict(metadata or {})
+        Raises
+        ------
+        ParshallError
+            The file is damaged, or expands to more than any log does.
+        """
+        return (_complete(batch) for batch in self._stream())
 
     @property
     def records(self) -> pa.Table:
@@ -198,11 +187,9 @@ def _complete(rows: Any) -> Any:
 def is_path_log(path: Path) -> bool:
     """Return whether a file begins as a path log does; false when it cannot be read."""
     try:
-        with path.open("rb") as file:
-            metadata = pa.ipc.open_stream(file).schema.metadata or {}
-    except (OSError, pa.ArrowInvalid):
+        return stream_format(path) == FORMAT
+    except ParshallError:
         return False
-    return bool(metadata.get(b"parshall.format") == FORMAT.encode())
 
 
 def _address(value: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from parshall.errors import ParshallError, UsageError
+from parshall.input_file import open_regular
 
 SECTION, INTERFACE, ENHANCED, SIMPLE = 0x0A0D0D0A, 1, 6, 3
 BLOCK_BYTES_MAX = 64 << 20
@@ -75,7 +76,7 @@ class Trace:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 head = file.read(4)
         except OSError as error:
             raise UsageError(f"{self.path}: {error.strerror or error}; name a capture file") from None
@@ -91,7 +92,7 @@ class Trace:
         ParshallError
             The file is damaged.
         """
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             yield from (_pcapng_blocks if self.is_pcapng else _pcap_blocks)(file, self.path)
 
     def segments(self) -> Iterator[Segment]:

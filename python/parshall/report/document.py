@@ -1,11 +1,10 @@
 """What all reports share: a self-contained HTML page, and every figure beside it as PNG and SVG."""
 
-import contextlib
 import itertools
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -18,6 +17,7 @@ from markupsafe import Markup
 
 from parshall.errors import ParshallError, UsageError, file_error
 from parshall.figures.frame import POINTER_LAYER
+from parshall.input_file import brief
 from parshall.report.account import hook_accounts, total
 from parshall.whole_file import write_whole
 
@@ -39,25 +39,13 @@ def check_destination(directory: Path) -> None:
         if not os.access(existing, os.W_OK | os.X_OK):
             raise UsageError(f"{existing}: cannot be written; name another directory with -o")
         for name, is_wanted in ((PAGE, Path.is_file), (FIGURE_DIRECTORY, Path.is_dir)):
-            if (directory / name).exists() and not is_wanted(directory / name):
+            path = directory / name
+            if path.is_symlink() or (path.exists() and not is_wanted(path)):
                 raise UsageError(
                     f"{directory / name}: in the way of the report; move it, or name another directory with -o"
                 )
     except (OSError, ValueError) as error:
         raise UsageError(f"{directory}: {getattr(error, 'strerror', None) or error}; name another with -o") from None
-
-
-@contextlib.contextmanager
-def naming_damage(paths: Sequence[Path], remedy: str) -> Iterator[None]:
-    """Turn what a wrong name, type or number in files leads to into a `UsageError` that names the files."""
-    try:
-        yield
-    except (ParshallError, OSError):
-        raise
-    except Exception as error:
-        which = "is damaged" if len(paths) == 1 else "one of them is damaged"
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UsageError(f"{', '.join(map(str, paths))}: {which} ({reason}); {remedy}") from error
 
 
 def write_document(
@@ -92,10 +80,10 @@ def write_document(
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in (others or {}).items():
-            write_whole(directory / name, text)
-        _write_images(directory / FIGURE_DIRECTORY, list(figures), progress)
+            write_whole(Path(name), text, below=directory)
+        _write_images(directory, list(figures), progress)
         # Last, since it refers to the others.
-        write_whole(path, page)
+        write_whole(Path(PAGE), page, below=directory)
     except OSError as error:
         raise file_error(
             error, f"{error.filename or path}: {error.strerror}; free some space, or name another directory"
@@ -106,13 +94,20 @@ def write_document(
 def _write_images(
     directory: Path, figures: list[tuple[str, Mapping[str, Any]]], progress: Callable[[str], None]
 ) -> None:
-    if figures:
-        directory.mkdir(exist_ok=True)
     for number, (name, specification) in enumerate(figures, 1):
         progress(f"drawing figure {number} of {len(figures)}")
-        drawing = vl_convert.vegalite_to_svg(_without_pointer_layer(specification))
-        write_whole(directory / f"{name}.svg", drawing)
-        write_whole(directory / f"{name}.png", vl_convert.svg_to_png(drawing, scale=_PNG_SCALE))
+        try:
+            drawing = vl_convert.vegalite_to_svg(_without_pointer_layer(specification))
+            pixels = vl_convert.svg_to_png(drawing, scale=_PNG_SCALE)
+        except (ValueError, RuntimeError) as error:
+            # Titles of others are parts of expressions of the library.
+            reason = brief(str(error).partition("\n")[0])
+            raise ParshallError(
+                f"figure {name}: cannot be drawn ({reason}); the file that it shows is damaged"
+            ) from None
+        stem = f"{FIGURE_DIRECTORY}/{name}"
+        write_whole(Path(f"{stem}.svg"), drawing, below=directory)
+        write_whole(Path(f"{stem}.png"), pixels, below=directory)
 
 
 def _without_pointer_layer(specification: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """The report of path logs and of histograms of paths: one self-contained HTML page, figures as PNG and SVG."""
 
-import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parshall.errors import UsageError
+from parshall.errors import UsageError, naming_damage
 from parshall.figures.legend import many
 from parshall.figures.path import PathReduction, figures_of, reduce, reduce_histograms
 from parshall.figures.path.axes import time_text
@@ -17,7 +16,6 @@ from parshall.report.document import (
     check_destination,
     figures_in,
     identities,
-    naming_damage,
     part_of,
     render,
     write_document,
@@ -41,7 +39,7 @@ MEANINGS = {
     "open": "under way when measuring ended",
 }
 """Code path -> how its packets end."""
-_MAKE_HISTOGRAMS = "make it again: parshall path --json > FILE"
+_MAKE_AGAIN = "make it again with: parshall path"
 
 
 def write_report(
@@ -77,20 +75,14 @@ def write_report(
         for (name, log), identity in zip(logs.items(), identities(logs), strict=True)
     ]
     progress("drawing")
-    with _naming_damage(list(logs.values())):
+    with naming_damage([log.path for log in logs.values()], _MAKE_AGAIN):
         page = _render(title, parts)
     return write_document(directory, page, figures_in(parts) if images else (), progress=progress)
 
 
-def _naming_damage(logs: "Sequence[Measured]") -> contextlib.AbstractContextManager[None]:
-    """Name the histograms whose content cannot be used: a log is checked when it is opened."""
-    paths = [log.path for log in logs if isinstance(log, PathHistograms)]
-    return naming_damage(paths, _MAKE_HISTOGRAMS) if paths else contextlib.nullcontext()
-
-
 def _part(name: str, identity: str, log: "Measured", progress: Callable[[str], None]) -> dict[str, Any]:
     """Return the data of the page for one log, or for histograms."""
-    with _naming_damage([log]):
+    with naming_damage([log.path], _MAKE_AGAIN):
         return _described(name, identity, log, progress)
 
 

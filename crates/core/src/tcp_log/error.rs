@@ -53,6 +53,9 @@ pub enum LogError {
         "{path}: {found}, expected a Parshall TCP state log; make one with: parshall tcp -o FILE"
     )]
     NotALog { path: String, found: String },
+    /// The file is no Arrow stream.
+    #[error("{path}: not an Arrow stream; make a path log with: parshall path -o FILE")]
+    NotAPathLog { path: String },
     /// The file was written by a newer Parshall.
     #[error(
         "{path}: log format version {found}, this Parshall reads up to {supported}; upgrade with: pip install -U parshall"

@@ -13,7 +13,7 @@ mod flow_table;
 mod header;
 mod listener;
 pub(crate) mod message;
-mod message_reader;
+pub(crate) mod message_reader;
 mod reader;
 pub mod retransmission;
 mod retransmission_table;

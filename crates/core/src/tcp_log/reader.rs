@@ -9,6 +9,7 @@ use super::message::{KEY_FINAL, KEY_FLOWS, KEY_LEDGER, KEY_LISTENERS};
 use super::message_reader::{MessageReader, RawMessage, Step, Truncation};
 use super::rows::{RowDecoder, row_count};
 use super::schema::batch_schema;
+use crate::input_file::open_regular;
 use crate::ledger::Ledger;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::ipc::MessageHeader;
@@ -47,7 +48,7 @@ impl LogReader<File> {
     /// [`LogError::Read`], and as [`LogReader::new`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         let name = path.as_ref().display().to_string();
-        let file = File::open(path).map_err(|source| LogError::Read {
+        let file = open_regular(path.as_ref()).map_err(|source| LogError::Read {
             path: name.clone(),
             source,
         })?;

@@ -1,0 +1,81 @@
+"""Tables of measurements that others made: an answer or one line, in bounded memory."""
+
+import random
+import time
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import resident_memory
+from test_path_log_damage import mutated
+
+from parshall.errors import ParshallError
+from parshall.model.compare import read_trace
+
+SECONDS_MAX = 5
+GROWTH_MAX_BYTES = 768 << 20
+
+
+def seeds(directory: Path) -> list[tuple[str, bytes]]:
+    """Return files of each kind that Parshall reads."""
+    frame = pl.DataFrame({"arrived_ns": range(500), "left_ns": [number + 7.5 for number in range(500)]})
+    frame = frame.with_columns(bytes=pl.lit(64), name=pl.Series(["a", "b"] * 250, dtype=pl.Categorical))
+    found = []
+    for name, write in (
+        ("x.parquet", lambda path: frame.write_parquet(path)),
+        ("y.parquet", lambda path: pyarrow.parquet.write_table(frame.to_arrow(), path, compression="snappy")),
+        ("x.arrow", lambda path: frame.write_ipc(path, compression="zstd")),
+        ("y.feather", lambda path: frame.write_ipc(path, compression="lz4")),
+        ("z.arrow", lambda path: frame.write_ipc(path)),
+    ):
+        write(directory / name)
+        found.append((name, (directory / name).read_bytes()))
+    return found
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(5000, marks=pytest.mark.long)])
+def test_a_mutated_table_gives_an_answer_or_one_line(tmp_path: Path, count: int) -> None:
+    generator = random.Random(20_261_127)
+    files = seeds(tmp_path)
+    for name, _ in files:
+        assert read_trace(tmp_path / name).shape == (500, 3)
+    resident_memory.forget_peak()
+    before_bytes = resident_memory.peak_bytes()
+    refused = 0
+    for _ in range(count):
+        name, content = generator.choice(files)
+        path = tmp_path / name
+        path.write_bytes(mutated(generator, content))
+        began_s = time.process_time()
+        try:
+            read_trace(path)
+        except ParshallError as error:
+            refused += 1
+            assert str(error).startswith(str(path)) and str(error).isprintable() and len(str(error)) < 600
+        assert time.process_time() - began_s < SECONDS_MAX
+    assert count / 5 < refused < count
+    assert resident_memory.peak_bytes() - before_bytes < GROWTH_MAX_BYTES
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_table_that_expands_to_much_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"bomb.{suffix}"
+    column = pa.array([0.0] * 1_000_000)
+    batch = pa.record_batch({"arrived_ns": column, "left_ns": column})
+    if suffix == "parquet":
+        with pyarrow.parquet.ParquetWriter(path, batch.schema, compression="zstd", use_dictionary=False) as writer:
+            for _ in range(80):
+                writer.write_batch(batch)
+    else:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema, options=options) as writer:
+            for _ in range(80):
+                writer.write_batch(batch)
+    assert path.stat().st_size < 4 << 20
+    resident_memory.forget_peak()
+    before_bytes = resident_memory.peak_bytes()
+    with pytest.raises(ParshallError, match="expands to more than 32 times the file"):
+        read_trace(path)
+    assert resident_memory.peak_bytes() - before_bytes < GROWTH_MAX_BYTES
