@@ -9,6 +9,7 @@ pub mod capability;
 pub mod capture;
 mod cgroup;
 pub mod clock;
+pub mod confinement;
 mod cost;
 mod cpus;
 pub mod edge;

@@ -34,7 +34,7 @@ mod _native {
     #[cfg(feature = "kernel")]
     #[pymodule_export]
     use crate::kernel::{
-        capability::{cgroup2_mount, probe_capabilities},
+        capability::{cgroup2_mount, confine, probe_capabilities},
         capture::{Capture, clean_capture_rings, keep_capture_ring, list_capture_rings},
         generate::{describe_workload, interface_takes_xdp_frames, planned_frames},
         hook_time::HookTimes,

@@ -11,7 +11,7 @@ import typer
 from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
 from parshall.cli import options
 from parshall.cli.ledger_text import capture_ledger_lines, short_filter
-from parshall.cli.messages import report_start, say
+from parshall.cli.messages import report_start, say, show
 from parshall.cli.options import count_option, size_option, time_option
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
@@ -130,6 +130,7 @@ def command(
                 lambda status, elapsed_s: _progress(status, rate.next(status["packets"], elapsed_s)),
                 quiet=quiet,
                 duration_s=duration,
+                outputs=[output.path for output in outputs if output.path is not None and str(output.path) != "-"],
             )
         summary = capture.stop()
     # Standard output may carry the packets.
@@ -163,7 +164,7 @@ def _show(summary: Summary, as_json: bool, where: Any) -> None:
     if as_json:
         print(json.dumps(asdict(summary)), file=where)
     else:
-        print(*capture_ledger_lines(summary.ledger), sep="\n", file=sys.stderr)
+        show(*capture_ledger_lines(summary.ledger), file=sys.stderr)
 
 
 def _list(as_json: bool) -> int:
@@ -172,15 +173,15 @@ def _list(as_json: bool) -> int:
         print(json.dumps(found))
         return 0
     if not found:
-        print("no rings are running", file=sys.stderr)
+        show("no rings are running", file=sys.stderr)
     for ring in found:
         if "unreadable" in ring:
-            print(ring["unreadable"])
+            show(ring["unreadable"])
             continue
         readers = f"group {ring['group']}" if ring["group"] else "root only"
         size = f"{ring['ring_bytes'] >> 20} MiB for each of {ring['lanes']} CPUs"
-        print(f"{ring['name']}: {', '.join(ring['hooks'])}; {ring['policy']} reader, {size}; {readers}")
+        show(f"{ring['name']}: {', '.join(ring['hooks'])}; {ring['policy']} reader, {size}; {readers}")
         for subscriber in ring["subscribers"]:
             expression = short_filter(subscriber["filter"])
-            print(f"  process {subscriber['pid']}: {expression}, up to {subscriber['snaplen']} bytes")
+            show(f"  process {subscriber['pid']}: {expression}, up to {subscriber['snaplen']} bytes")
     return 0

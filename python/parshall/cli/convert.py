@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import say
+from parshall.cli.messages import say, show
 from parshall.cli.options import time_option
 from parshall.errors import UsageError
 from parshall.log import FORMATS, convert
@@ -50,7 +50,7 @@ def command(
         report = {"format": to, "output": output_name, "rows": result.rows, "warnings": result.warnings}
         print(json.dumps(report), file=sys.stderr if path is None else sys.stdout)
     elif path is not None and not quiet:
-        print(f"{path}: {result.rows:,} rows", file=sys.stderr)
+        show(f"{path}: {result.rows:,} rows", file=sys.stderr)
 
 
 def _output(log: Path, to: str, output: Path | None, as_json: bool) -> Path | None:

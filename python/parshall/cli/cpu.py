@@ -14,7 +14,7 @@ import typer
 
 from parshall import cpu, privileges
 from parshall.cli import options
-from parshall.cli.messages import report_start, say
+from parshall.cli.messages import report_start, say, show
 from parshall.cli.options import time_option
 from parshall.command import exit_status
 from parshall.errors import CommandError, UsageError
@@ -83,7 +83,7 @@ def _trim(path: Path, limit: float, quiet: bool, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"lines": len(lines), "summary": _summary(stretch, len(usages[0]))}))
         return 0
-    print(*lines, *cpu.summary_lines(usages, limit), sep="\n")
+    show(*lines, *cpu.summary_lines(usages, limit))
     if not stretch and not quiet:
         say("cpu", f"{path}: idle was never below {limit:g} %, so there is no average; raise --limit")
     return 0
@@ -144,9 +144,9 @@ def _profile(
     else:
         _print_summary(out, stretch.summary, machine, limit, quiet)
         for hook in hook_list:
-            print(cpu.hook_line(hook), file=out)
+            show(cpu.hook_line(hook), file=out)
         if hooks and not hook_list:
-            print("hooks: no eBPF program ran", file=out)
+            show("hooks: no eBPF program ran", file=out)
     out.flush()
     commit()
     return status
@@ -184,22 +184,22 @@ def _wait(stopping: Stopping, child: "subprocess.Popen[bytes] | None", due_s: fl
 
 def _print_line(out: IO[Any], profile: cpu.Profile, line: cpu.Usage, per_cpu: bool, machine: bool) -> None:
     render = cpu.machine_line if machine else cpu.text_line
-    print(render(line), file=out, flush=True)
+    show(render(line), file=out)
     if per_cpu:
         for name in sorted(profile.per_cpu, key=lambda cpu: int(cpu[3:])):
             latest = profile.per_cpu[name][-1]
             if latest is not None:
-                print(f"{name} {render(latest)}", file=out, flush=True)
+                show(f"{name} {render(latest)}", file=out)
 
 
 def _print_summary(out: IO[Any], summary: cpu.Summary | None, machine: bool, limit: float, quiet: bool) -> None:
-    print("---Summary---", file=out)
+    show("---Summary---", file=out)
     if summary is None:
         if not quiet:
             say("cpu", f"idle was never below {limit:g} %; see --limit and --all")
         return
     for name, usage in (("Min", summary.minimum), ("Max", summary.maximum), ("Avg", summary.average)):
-        print(f"{name}:{cpu.machine_line(usage)}" if machine else f"{name}: {cpu.text_line(usage)}", file=out)
+        show(f"{name}:{cpu.machine_line(usage)}" if machine else f"{name}: {cpu.text_line(usage)}", file=out)
 
 
 def _summary(summary: cpu.Summary | None, states: int) -> dict[str, object] | None:

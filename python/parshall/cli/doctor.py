@@ -15,10 +15,11 @@ from rich.text import Text
 
 from parshall.cli import options
 from parshall.cli.main import INTERRUPTED
-from parshall.cli.messages import plain_console, say
+from parshall.cli.messages import plain_console, say, show
 from parshall.commands import COMMANDS
 from parshall.doctor.decisions import Decision, decide
 from parshall.doctor.probes import Cause, Probe, Status, probe_host
+from parshall.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,7 +104,7 @@ def _print(removed: Sequence[str], decisions: Sequence[Decision], probes: Sequen
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     for name in removed:
-        console.print(f"removed: {name}")
+        show(f"removed: {name}")
     if cleaned and not removed:
         console.print("no leftovers found")
 
@@ -123,9 +124,9 @@ def _print_rows(console: "Console", title: str, rows: Sequence[tuple[str, Text, 
     """Print a table of name, status and detail, with the remedy on a line of its own."""
     table = Table.grid(padding=(0, 2))
     for name, word, detail, remedy in rows:
-        table.add_row(f"  {name}", word, detail)
+        table.add_row(f"  {name}", word, Text(printable(detail)))
         if remedy:
-            table.add_row("", "", Text(f"-> {remedy}", style="dim"))
+            table.add_row("", "", Text(f"-> {printable(remedy)}", style="dim"))
     with console.capture() as capture:
         console.print(table)
     console.print(f"\n{title}", style="bold")

@@ -9,7 +9,8 @@ import typer
 from parshall import extcap
 from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
 from parshall.cli import options as common
-from parshall.cli.messages import say
+from parshall.cli.confinement import confine
+from parshall.cli.messages import say, show
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
 
@@ -41,22 +42,22 @@ def command(
 ) -> int:
     """Offer interfaces and rings of Parshall to Wireshark and tshark."""
     if install:
-        print(extcap.install(directory or extcap.default_directory()))
+        show(extcap.install(directory or extcap.default_directory()))
         return 0
     if interfaces:
         from parshall.cli.main import version
 
         names = [name for _, name in socket.if_nameindex()]
-        print("\n".join(extcap.interface_lines(version(), names, rings())))
+        show(*extcap.interface_lines(version(), names, rings()))
         return 0
     if interface is None:
         raise UsageError("no option: Wireshark runs this command; install it with `parshall extcap --install`")
     source = extcap.CaptureSource.parse(interface)
     if link_types:
-        print("\n".join(extcap.link_type_lines(source)))
+        show(*extcap.link_type_lines(source))
         return 0
     if options:
-        print("\n".join(extcap.option_lines(source)))
+        show(*extcap.option_lines(source))
         return 0
     if not capture or fifo is None:
         # Wireshark checks the syntax of a filter this way: no output means that it is valid.
@@ -68,6 +69,7 @@ def command(
     with Stopping() as stopping:
         running = Capture([output], ring, join=source.ring, is_stopping=stopping.is_requested)
         with running:
+            confine("extcap")
             while not running.status()["has_ended"] and not stopping.wait(_POLL_INTERVAL_S):
                 pass
         summary = running.stop()

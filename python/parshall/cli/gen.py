@@ -9,7 +9,7 @@ import typer
 
 from parshall.cli import gen_receive, options
 from parshall.cli.gen_text import account_lines
-from parshall.cli.messages import report_start, say
+from parshall.cli.messages import report_start, say, show
 from parshall.cli.options import count_option, numbers_option, rate_option
 from parshall.cli.watch import watch
 from parshall.generate import BACKENDS, Generator, Report
@@ -133,7 +133,7 @@ def command(
             report_start("gen", f"sending from {interface}", quiet=quiet)
             watch("gen", generator, stopping, partial(_progress, count=count), quiet=quiet)
     report = generator.stop()
-    print(json.dumps(report.account) if as_json else "\n".join(account_lines(report.account)))
+    show(*([json.dumps(report.account)] if as_json else account_lines(report.account)))
     error = report.account["error"]
     if error is not None:
         say("gen", f"{error}; the account covers what was sent until then")

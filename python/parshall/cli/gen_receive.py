@@ -1,12 +1,14 @@
 """``parshall gen --receive``: receive the stamped packets of a run, and report loss and latency."""
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import typer
 
-from parshall.cli.messages import report_start
+from parshall.cli import confinement
+from parshall.cli.messages import report_start, show
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
 
@@ -34,13 +36,17 @@ def receive(
     interface: str, *, count: int | None, duration_s: float | None, quiet: bool, as_json: bool, **headers: Any
 ) -> int:
     """Receive until all packets have arrived, the time is over or Ctrl-C; print the account."""
+    if confinement.is_own_process:
+        # Arrow's allocator has a thread that blocks all signals, and so would keep its privileges.
+        os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     from parshall.generate import Receiver
 
     with Stopping() as stopping:
         receiver = Receiver(interface, **headers)
         report_start("gen", f"receiving at {interface}", quiet=quiet)
+        confinement.confine("gen")
         account = receiver.receive(count, duration_s, stopping.wait)
-    print(json.dumps(account) if as_json else "\n".join(reception_lines(account)))
+    show(*([json.dumps(account)] if as_json else reception_lines(account)))
     return 0 if account["received"] else 1
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from parshall.cli import confinement
 from parshall.commands import COMMANDS
 
 FAILED = 1
@@ -152,6 +153,7 @@ def _fill_standard_streams() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status: 0, 1 (failed), 2 (usage), 130 (Ctrl-C)."""
     _fill_standard_streams()
+    confinement.is_own_process = arguments is None
     # Imports make many objects and no garbage; looking for it took a tenth of a start.
     gc.set_threshold(50_000, 20, 20)
     try:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from parshall.cli.messages import report_start, say
+from parshall.cli.messages import report_start, say, show
 from parshall.errors import UsageError
 
 
@@ -42,10 +42,10 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
     if as_json:
         print(json.dumps(summary))
     elif not quiet:
-        print(f"overload  {calibration.overload_pps:,.0f} packets/s")
-        print(f"service   {calibration.service.mean_ns:,.0f} ns, link {calibration.link_ns:,.0f} ns")
-        print(f"wake-up   median {calibration.wake.median_ns / 1e3:,.1f}, p99 {calibration.wake.p99_ns / 1e3:,.1f} us")
-        print(f"stalls    {calibration.noise.per_s:,.0f} in a second, mean {stall / 1e3:,.1f} us")
+        show(f"overload  {calibration.overload_pps:,.0f} packets/s")
+        show(f"service   {calibration.service.mean_ns:,.0f} ns, link {calibration.link_ns:,.0f} ns")
+        show(f"wake-up   median {calibration.wake.median_ns / 1e3:,.1f}, p99 {calibration.wake.p99_ns / 1e3:,.1f} us")
+        show(f"stalls    {calibration.noise.per_s:,.0f} in a second, mean {stall / 1e3:,.1f} us")
 
 
 def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, quiet: bool) -> Any:

@@ -10,7 +10,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
-from parshall.cli.messages import report_start, say
+from parshall.cli.messages import report_start, say, show
 from parshall.cli.options import count_option
 from parshall.cli.path_beside import Beside
 from parshall.cli.path_text import NO_COST, stage_lines, summary_lines
@@ -82,7 +82,7 @@ def command(
     """Measure where packets spend their time in the kernel, and where they are dropped."""
     if list_stages:
         width = max(map(len, STAGES))
-        print(*(f"{name:{width}}  {where}" for name, where in STAGES.items()), sep="\n")
+        show(*(f"{name:{width}}  {where}" for name, where in STAGES.items()))
         return 0
     if join or files:
         from parshall.cli import path_join
@@ -167,8 +167,8 @@ def _show(
         return
     lines = [*stage_lines(summary, with_groups=by != "none"), *summary_lines(summary), _TIME_ONLY]
     lines += ledger_lines(summary.ledger)
-    print(*lines, sep="\n", file=sys.stderr)
+    show(*lines, file=sys.stderr)
     if joined:
         from parshall.cli import path_join
 
-        print(*path_join.lines_of(joined), sep="\n", file=sys.stderr)
+        show(*path_join.lines_of(joined), file=sys.stderr)

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from parshall import pcap
+from parshall.cli.messages import show
 from parshall.errors import UsageError
 
 COMMAND_SETTINGS = {
@@ -22,7 +23,7 @@ def command(
     if list_programs:
         width = max(len(program.name) for program in pcap.PROGRAMS) + 2
         for program in pcap.PROGRAMS:
-            print(f"{program.name:{width}}{program.compared}")
+            show(f"{program.name:{width}}{program.compared}")
         return 0
     if not cmd:
         raise UsageError("no program; name one: parshall pcap -- tcpdump -i eth0")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import report_start, say
+from parshall.cli.messages import report_start, say, show
 from parshall.cli.model_calibration import check_output
 from parshall.cli.options import count_option, rate_option, time_option
 from parshall.errors import ParshallError, UsageError
@@ -131,9 +131,9 @@ def _show(result: dict[str, Any], load: float | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_finite(result)))
         return
-    print(f"offered   {result['offered_pps']:,.0f} packets/s" + (f", {load:.0%} of capacity" if load else ""))
-    print(_ledger_line(result["ledger"]))
-    print("latency   " + ", ".join(f"{name} {value:,.1f}" for name, value in result["latency_us"].items()) + " us")
+    show(f"offered   {result['offered_pps']:,.0f} packets/s" + (f", {load:.0%} of capacity" if load else ""))
+    show(_ledger_line(result["ledger"]))
+    show("latency   " + ", ".join(f"{name} {value:,.1f}" for name, value in result["latency_us"].items()) + " us")
 
 
 @app.command("capacity")
@@ -184,9 +184,9 @@ def measure_capacity(
         print(json.dumps(_finite(result)))
         return
     limit = ", limited by the generator" if found.is_sender_limited else ""
-    print(f"zero loss {found.pps:,.0f} packets/s ({found.low_pps:,.0f} to {found.high_pps:,.0f}{limit})")
-    print(f"overload  {beyond.pps:,.0f} packets/s ({beyond.low_pps:,.0f} to {beyond.high_pps:,.0f})")
-    print(f"          of {beyond.sent_pps:,.0f} offered, {beyond.lost_share:.1%} lost: {_places(beyond.lost)}")
+    show(f"zero loss {found.pps:,.0f} packets/s ({found.low_pps:,.0f} to {found.high_pps:,.0f}{limit})")
+    show(f"overload  {beyond.pps:,.0f} packets/s ({beyond.low_pps:,.0f} to {beyond.high_pps:,.0f})")
+    show(f"          of {beyond.sent_pps:,.0f} offered, {beyond.lost_share:.1%} lost: {_places(beyond.lost)}")
 
 
 def _calibrate(bed: Any, path: Path, workload: Any) -> bool:

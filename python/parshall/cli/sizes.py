@@ -8,7 +8,8 @@ from typing import Annotated, TextIO
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import report_start
+from parshall.cli.confinement import confine
+from parshall.cli.messages import report_start, show
 from parshall.cli.options import count_option
 from parshall.errors import UsageError
 from parshall.sizes import BUILT_IN, Counts, Parameters, SizeDistribution, compare, require_packets
@@ -99,12 +100,17 @@ def _live_counts(
         raise UsageError("--from live: expected an interface, -i IF")
     if inputs:
         raise UsageError(f"--from live: expected no INPUT, found {inputs[0]!r}")
+
+    def start() -> None:
+        report_start("sizes", f"counting at {interface}", quiet=quiet)
+        confine("sizes")
+
     counts = count_live(
         interface,
         duration_s,
         packets,
         netns=netns,
-        on_start=lambda: report_start("sizes", f"counting at {interface}", quiet=quiet),
+        on_start=start,
     )
     require_packets(counts, interface)
     return counts
@@ -155,7 +161,7 @@ def _plot(counts: Counts | None, distribution: SizeDistribution, output: Path, n
     reduced = figure.reduce(expected.pairs) if counts is None else figure.reduce(counts.pairs, expected.pairs)
     chart = figure.draw(reduced, f"{(counts or expected).total:,} packets")
     figure_file.save(chart, output)
-    print(f"{output}: written", file=sys.stderr)
+    show(f"{output}: written", file=sys.stderr)
 
 
 def _report(
@@ -181,19 +187,17 @@ def _report(
         print(json.dumps(report), file=json_to)
         return
     if counts is not None and counts.ledger:
-        print(
-            "; ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in counts.ledger.items()), file=sys.stderr
-        )
+        show("; ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in counts.ledger.items()), file=sys.stderr)
     if counts is not None:
         above = sum(packets for size, packets in counts.pairs if size > parameters.maximum_bytes)
         if above:
-            print(
+            show(
                 f"{above:,} of {counts.total:,} packets are above {parameters.maximum_bytes} bytes and ignored; "
                 "raise --maximum",
                 file=sys.stderr,
             )
     if comparison is not None:
-        print(
+        show(
             f"distance (total variation) of the counts from the distribution {comparison['represented_distance']:.5f}: "
             f"bins {comparison['bins_distance']:.5f}, cells at most {comparison['cells_distance']:.5f}; "
             f"from {comparison['draws']:,} draws {comparison['drawn_distance']:.5f} "

@@ -15,7 +15,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.listener_text import listener_lines
-from parshall.cli.messages import report_start, say
+from parshall.cli.messages import report_start, say, show
 from parshall.cli.options import count_option
 from parshall.cli.watch import End, watch
 from parshall.command import GRACE_S, Command
@@ -97,7 +97,7 @@ def command(
             if child:
                 stopping.ignore_interrupts()
                 child.start()
-            has_child_ended = child.has_ended if child else lambda: False
+            has_child_ended = child.has_ended if child else None
             end = watch("tcp", log, stopping, _progress, quiet=quiet, duration_s=duration, is_done=has_child_ended)
             if end in _REASONS:
                 # Nothing more is logged, so the log does not wait for the command.
@@ -138,4 +138,4 @@ def _show(path: Path, summary: LogSummary, as_json: bool) -> None:
         print(json.dumps({"log": str(path)} | asdict(summary)), file=sys.stderr if str(path) == "-" else sys.stdout)
         return
     lines = [f"{path}: {summary.flows:,} flows", *listener_lines(summary), *ledger_lines(summary.ledger)]
-    print(*lines, sep="\n", file=sys.stderr)
+    show(*lines, file=sys.stderr)

@@ -1,12 +1,15 @@
 """Wait for the end of a measurement, with progress on a terminal."""
 
 import enum
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from parshall.cli.messages import say
+from parshall.cli.confinement import confine
+from parshall.cli.messages import say, show
+from parshall.errors import printable
 from parshall.session import Session
 from parshall.stopping import Stopping
 
@@ -44,9 +47,12 @@ def watch(
     *,
     quiet: bool,
     duration_s: float | None = None,
-    is_done: Callable[[], bool] = lambda: False,
+    is_done: Callable[[], bool] | None = None,
+    outputs: Iterable[str | os.PathLike[str]] = (),
 ) -> End:
     """Wait until a measurement should end, and return the reason; print notices as they arrive.
+
+    It has attached, so privileges that it needs no longer are given up.
 
     Parameters
     ----------
@@ -58,7 +64,10 @@ def watch(
         How long to wait.
     is_done : callable
         Polled; returns whether the measured program has ended.
+    outputs : iterable of path-like
+        Files that it may still create.
     """
+    confine(command, outputs, has_child=is_done is not None)
     shows = not quiet and sys.stderr.isatty()
     started_s = time.monotonic()
     next_progress_s = 0.0
@@ -72,7 +81,7 @@ def watch(
             say(command, notice, start_of_line="\r\033[K" if shows else "")
         if is_requested:
             end = End.REQUESTED
-        elif is_done():
+        elif is_done is not None and is_done():
             end = End.DONE
         elif status["has_ended"]:
             end = End.ENDED
@@ -80,7 +89,8 @@ def watch(
             end = End.TIME_OVER
         if shows and (end is not None or elapsed_s >= next_progress_s):
             next_progress_s = elapsed_s + _PROGRESS_INTERVAL_S
-            print(f"\r{elapsed_s:7.1f} s  {progress(status, elapsed_s)}", end="\033[K", file=sys.stderr, flush=True)
+            line = printable(f"{elapsed_s:7.1f} s  {progress(status, elapsed_s)}")
+            print(f"\r{line}", end="\033[K", file=sys.stderr, flush=True)
     if shows:
-        print(file=sys.stderr)
+        show(file=sys.stderr)
     return end

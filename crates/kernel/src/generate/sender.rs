@@ -12,6 +12,7 @@ use super::interface;
 use super::link::Counters;
 use super::plan_ring::{PlanRing, Shape};
 use crate::clock::{monotonic_ns, thread_cpu_s};
+use crate::confinement;
 use crate::cpus;
 use crate::net::interface::InterfaceError;
 use parshall_core::workload::{Packets, Workload};
@@ -166,7 +167,7 @@ fn wake_signal() -> i32 {
 
 extern "C" fn wake(_signal: i32) {}
 
-/// Lets only our signal through to this thread.
+/// Lets only our signals through to this thread.
 fn unblock_only_wake_signal() {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
@@ -182,6 +183,7 @@ fn unblock_only_wake_signal() {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut set);
         libc::sigdelset(&raw mut set, wake_signal());
+        libc::sigdelset(&raw mut set, confinement::signal());
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
     }
 }

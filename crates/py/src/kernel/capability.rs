@@ -1,7 +1,8 @@
-//! `parshall._native.probe_capabilities` and `parshall._native.cgroup2_mount`.
+//! `parshall._native.probe_capabilities`, `cgroup2_mount` and `confine`.
 
 use std::path::PathBuf;
 
+use parshall_kernel::confinement::{self, Needs};
 use pyo3::prelude::*;
 
 use crate::errors::to_python;
@@ -17,4 +18,15 @@ pub fn probe_capabilities(py: Python<'_>) -> PyResult<String> {
 #[pyfunction]
 pub fn cgroup2_mount() -> Option<PathBuf> {
     parshall_kernel::capability::cgroup::cgroup2_mount()
+}
+
+/// Gives up all privileges but those of instruments that run, in all threads and for ever.
+#[pyfunction]
+pub fn confine(py: Python<'_>, needs_files: bool, needs_child: bool) -> PyResult<()> {
+    let needs = Needs {
+        files: needs_files,
+        child: needs_child,
+    };
+    py.detach(|| confinement::confine(needs))
+        .map_err(|error| to_python(format!("privileges cannot be given up: {error}; report it")))
 }

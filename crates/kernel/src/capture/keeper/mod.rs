@@ -16,7 +16,7 @@ pub mod directory;
 mod limits;
 mod link_watch;
 pub mod message;
-pub(super) mod privileges;
+pub(crate) mod privileges;
 
 pub use channel::Channel;
 pub use directory::RUN_DIRECTORY;

@@ -9,11 +9,11 @@ use rustix::thread::{
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 /// Needed to replace programs when readers join and leave.
-const FOR_PROGRAMS: CapabilitySet = CapabilitySet::BPF
+pub(crate) const FOR_PROGRAMS: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::NET_ADMIN);
 /// Needed for the run-time statistics of programs.
-const FOR_TIMES: CapabilitySet = CapabilitySet::SYS_ADMIN;
+pub(crate) const FOR_TIMES: CapabilitySet = CapabilitySet::SYS_ADMIN;
 /// System calls that CAP_SYS_ADMIN and root's files would allow and no keeper needs: start programs, enter or make
 /// namespaces, mount, inspect other processes, load modules, use keys, and bypass a seccomp filter.
 const FORBIDDEN: [libc::c_long; 35] = [
@@ -66,13 +66,22 @@ pub(super) fn give_up() -> io::Result<()> {
 
 /// Has the kernel refuse the calls of [`FORBIDDEN`] to this process and its children.
 fn forbid() -> Result<(), seccompiler::Error> {
+    seccompiler::apply_filter(&refusal()?)
+}
+
+/// The same for all threads of this process, which get no new privileges, either.
+pub(crate) fn forbid_to_all_threads() -> Result<(), seccompiler::Error> {
+    seccompiler::apply_filter_all_threads(&refusal()?)
+}
+
+fn refusal() -> Result<BpfProgram, seccompiler::Error> {
     let filter = SeccompFilter::new(
         FORBIDDEN.iter().map(|&call| (call, Vec::new())).collect(),
         SeccompAction::Allow,
         SeccompAction::Errno(libc::EPERM as u32),
         std::env::consts::ARCH.try_into()?,
     )?;
-    seccompiler::apply_filter(&BpfProgram::try_from(filter)?)
+    Ok(BpfProgram::try_from(filter)?)
 }
 
 /// The same for the process that prepares programs: it needs no run-time statistics.

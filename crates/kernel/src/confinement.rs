@@ -1,0 +1,191 @@
+//! A command that has attached keeps only what it needs, in all threads of its process: from then on it parses.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::CapabilitySet;
+
+use crate::capture::keeper::privileges::{FOR_PROGRAMS, FOR_TIMES, forbid_to_all_threads};
+
+/// Packets that go on being sent, and the memory of AF_XDP.
+const FOR_SOCKETS: CapabilitySet = CapabilitySet::NET_RAW.union(CapabilitySet::IPC_LOCK);
+/// Further output files in directories of other users.
+const FOR_FILES: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::FOWNER);
+/// The command that is measured may belong to another user.
+const FOR_CHILD: CapabilitySet = CapabilitySet::KILL;
+
+/// How long the threads may take; each does it when it next runs.
+const PATIENCE: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// What the threads keep. They read it in a signal handler.
+static KEPT: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// What a command still does that needs more privileges than its instrument.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs {
+    /// It creates files in directories of other users.
+    pub files: bool,
+    /// It ends a command that it started.
+    pub child: bool,
+}
+
+/// Gives up, for all threads and for ever, all privileges but those of the instruments: capabilities, those that a
+/// program would give (no new privileges), and calls that no instrument makes.
+///
+/// # Errors
+/// A thread still has more after some seconds, or the kernel refuses a call.
+pub fn confine(needs: Needs) -> io::Result<()> {
+    let mut kept = FOR_PROGRAMS | FOR_TIMES | FOR_SOCKETS;
+    kept.set(FOR_FILES, needs.files);
+    kept.set(FOR_CHILD, needs.child);
+    // Without seccomp filters, the dropped capabilities still hold.
+    if forbid_to_all_threads().is_err() {
+        rustix::thread::set_no_new_privs(true)?;
+    }
+    KEPT.store(kept.bits(), Ordering::Release);
+    drop_in_this_thread();
+    // A thread can change its own capabilities only, so each is interrupted; system calls go on.
+    let restored = Handler::install()?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let threads = threads_with_more(kept.bits())?;
+        if threads.is_empty() {
+            break;
+        }
+        if Instant::now() > deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        for thread in threads {
+            // SAFETY: the call has no memory; a thread that has ended is an error that does not matter.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_tgkill,
+                    std::process::id(),
+                    thread,
+                    restored.signal,
+                )
+            };
+        }
+        std::thread::sleep(INTERVAL);
+    }
+    Ok(())
+}
+
+/// Threads of this process that have a capability besides these.
+fn threads_with_more(kept: u64) -> io::Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/task")? {
+        let path = entry?.path();
+        // It may have ended.
+        let Ok(text) = std::fs::read_to_string(path.join("status")) else {
+            continue;
+        };
+        let mut lines = text.lines();
+        let permitted = lines
+            .find_map(|line| line.strip_prefix("CapPrm:"))
+            .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok());
+        if let (Some(permitted), Some(number)) = (permitted, number)
+            && permitted & !kept != 0
+        {
+            found.push(number);
+        }
+    }
+    Ok(found)
+}
+
+/// The signal by which a thread is told. A thread that blocks signals must let it through.
+pub(crate) fn signal() -> i32 {
+    libc::SIGRTMAX() - 1
+}
+
+/// The handler of the signal, until it is dropped.
+struct Handler {
+    signal: i32,
+    before: libc::sigaction,
+}
+
+impl Handler {
+    fn install() -> io::Result<Self> {
+        let signal = signal();
+        // SAFETY: all zeros is a valid value of this structure of numbers.
+        let (mut action, mut before): (libc::sigaction, libc::sigaction) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        action.sa_sigaction = on_signal as extern "C" fn(i32) as usize;
+        action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+        // SAFETY: both structures live during the call, and the handler is safe in every thread.
+        if unsafe { libc::sigaction(signal, &action, &mut before) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { signal, before })
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        // Ignored, not its default, which ends the process: a late signal may still come.
+        self.before.sa_sigaction = libc::SIG_IGN;
+        // SAFETY: as in `install`.
+        unsafe { libc::sigaction(self.signal, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+extern "C" fn on_signal(_: i32) {
+    // SAFETY: every thread has an errno of its own, and its interrupted code still needs it.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    drop_in_this_thread();
+    // SAFETY: as above.
+    unsafe { *errno = before };
+}
+
+/// Version 3 of capset(2): two words of 32 bits for each set.
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CapabilityWords {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Only system calls: it runs in signal handlers.
+fn drop_in_this_thread() {
+    let kept = KEPT.load(Ordering::Acquire);
+    for number in (0..u64::BITS).filter(|number| kept >> number & 1 == 0) {
+        // SAFETY: the call has no memory. Without CAP_SETPCAP it does nothing, and for unknown numbers, too.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
+    }
+    let mut header = CapabilityHeader {
+        version: CAPABILITY_VERSION,
+        pid: 0,
+    };
+    let mut words = [CapabilityWords::default(); 2];
+    // SAFETY: both structures are as version 3 has them, and live during the call.
+    let read = unsafe { libc::syscall(libc::SYS_capget, &mut header, words.as_mut_ptr()) };
+    if read != 0 {
+        return;
+    }
+    for (number, words) in words.iter_mut().enumerate() {
+        let kept = (kept >> (32 * number)) as u32;
+        words.effective &= kept;
+        words.permitted &= kept;
+        words.inheritable = 0;
+    }
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_capset, &mut header, words.as_ptr()) };
+}

@@ -1,0 +1,46 @@
+"""Privileges that a command gives up once its instrument runs: from then on it parses, and writes files."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from parshall.cli.messages import say
+from parshall.errors import ParshallError
+
+is_own_process = False
+"""Whether the command line has this process to itself: privileges are given up for ever."""
+
+
+def confine(command: str, outputs: Iterable[str | os.PathLike[str]] = (), *, has_child: bool = False) -> None:
+    """Keep only the privileges that running instruments need, in all threads.
+
+    Parameters
+    ----------
+    command : str
+        The command, for messages.
+    outputs : iterable of path-like
+        Files that may still be created.
+    has_child : bool
+        Whether a command that was started must be ended.
+    """
+    if not is_own_process:
+        return
+    from parshall import _native
+
+    try:
+        _native.confine(any(_needs_override(Path(path)) for path in outputs), has_child)
+    except ParshallError as error:
+        say(command, str(error))
+
+
+def _needs_override(path: Path) -> bool:
+    """Whether the permissions of an output's directory do not let this user create files in it."""
+    try:
+        found = path.resolve().parent.stat()
+    except OSError:
+        return False
+    if found.st_uid == os.geteuid():
+        return not found.st_mode & 0o200
+    if found.st_gid in {os.getegid(), *os.getgroups()}:
+        return not found.st_mode & 0o020
+    return not found.st_mode & 0o002

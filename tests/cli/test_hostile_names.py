@@ -1,0 +1,128 @@
+"""Text that others chose goes to a terminal by one function: it ends no line, and controls nothing."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import parshall.cli
+from parshall import extcap
+from parshall.cli import capture as capture_command
+from parshall.cli import lab
+from parshall.cli.doctor import _print_rows
+from parshall.cli.messages import plain_console, say, show
+from parshall.cli.path_text import stage_lines
+from parshall.errors import printable
+from parshall.path.profile import PathSummary
+
+# Colours, a title of the window, a new line, a carriage return, a bell, bidirectional text, a byte that is no text.
+EVIL = "x\x1b[31m\x1b]0;t\x07\ny\r\u202ez\u2066\x9b2J\udcff"
+CLI = Path(parshall.cli.__file__).parent
+
+
+def is_harmless(text: str) -> bool:
+    """Whether a text has nothing that controls a terminal."""
+    return all(line.isprintable() for line in text.split("\n"))
+
+
+def test_the_function_escapes_all_that_controls_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show(EVIL, "second")
+    say("test", EVIL)
+    output = capsys.readouterr()
+    assert is_harmless(output.out) and output.out.count("\n") == 2
+    assert is_harmless(output.err) and output.err.count("\n") == 1
+    assert printable("plain text, µs, 日本") == "plain text, µs, 日本"
+
+
+def prints(tree: ast.AST) -> list[ast.Call]:
+    """Return the calls that write to a terminal without the function."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [call for call in calls if ast.unparse(call.func) in ("print", "sys.stdout.write", "sys.stderr.write")]
+
+
+def test_commands_print_by_the_function_only() -> None:
+    found = []
+    for path in sorted(CLI.glob("*.py")):
+        for call in prints(ast.parse(path.read_text())):
+            text = ast.unparse(call)
+            # JSON and CSV are for programs; JSON has escapes, and models refuse such names. A progress line is escaped
+            # before, and the usage has our text only.
+            harmless = ("json.dumps", "printable", "write_csv", "\\x1b", "clear", "usage()", "version()", "line")
+            if path.name != "messages.py" and not any(word in text for word in harmless):
+                found.append(f"{path.name}: {text}")
+    assert not found
+
+
+def test_rings_and_their_readers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    subscriber = {"pid": 1, "filter": EVIL, "snaplen": 96}
+    ring: dict[str, Any] = {"name": EVIL, "hooks": [EVIL], "policy": EVIL, "group": EVIL, "ring_bytes": 1 << 20}
+    ring |= {"lanes": 2, "subscribers": [subscriber]}
+    monkeypatch.setattr(capture_command, "rings", lambda: [ring, {"name": EVIL, "unreadable": EVIL}])
+    capture_command._list(as_json=False)
+    output = capsys.readouterr().out
+    assert is_harmless(output) and output.count("\n") == 3
+
+
+def test_wiresharks_list_of_interfaces_and_rings() -> None:
+    lines = extcap.interface_lines("1", [EVIL], [{"name": EVIL, "hooks": [EVIL]}])
+    assert len(lines) == 3 and all(line.isprintable() for line in lines)
+
+
+def test_groups_of_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"path": "sent", "group": {"command": EVIL}, "stage": "whole", "packets": 1, "share": 1.0}
+    row |= {"median_ns": 1.0, "p99_ns": 1.0, "max_ns": 1.0}
+    summary = object.__new__(PathSummary)
+    object.__setattr__(summary, "times", [row])
+    show(*stage_lines(summary, with_groups=True))
+    output = capsys.readouterr().out
+    assert "command x\\x1b[31m" in output and is_harmless(output) and output.count("\n") == 2
+
+
+def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.text import Text
+
+    _print_rows(plain_console(), "Title", [("name", Text("works"), f"[bold]{EVIL}", EVIL)])
+    assert is_harmless(output := capsys.readouterr().out) and "[bold]" in output
+    # A number stands where a reason belongs.
+    statement = {"source": EVIL, "published": "[red]", "measured": "1", "is_same": 3, "reason": 4.5}
+    evaluation = {"study": EVIL, "statements": [statement], "omitted": {}}
+    bundle = tmp_path / "study"
+    bundle.mkdir()
+    (bundle / "bundle.json").write_text(json.dumps({"format": 1}))
+    (bundle / "evaluation.json").write_text(json.dumps(evaluation))
+    lab.published([bundle])
+    assert is_harmless(output := capsys.readouterr().out) and "[red]" in output and "4.5" in output
+
+
+def test_lines_of_files(tmp_path: Path) -> None:
+    path = tmp_path / "cpu"
+    path.write_text("user: 35.2%, nice: 0.0%, system: 1%, idle: 10.0%, iowait: 3%,\x1b[31m\u202e\n")
+    command = [sys.executable, "-m", "parshall", "cpu", "trim", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0 and is_harmless(ended.stdout) and "\\x1b[31m" in ended.stdout, ended
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", EVIL],
+        ["convert", EVIL, "--to", "csv"],
+        ["sizes", "--from", "dist", EVIL],
+        ["model", "run", EVIL],
+        ["cpu", "trim", EVIL],
+        ["lab", "run", EVIL],
+        ["path", "--join", EVIL],
+        ["capture", "-i", EVIL, "-w", "/dev/null"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_names_of_files_and_interfaces_in_messages(words: list[str]) -> None:
+    command = [sys.executable, "-m", "parshall", *words]
+    ended = subprocess.run(list(map(os.fsencode, command)), capture_output=True, timeout=60)
+    text = ended.stderr.decode()
+    assert ended.returncode == 2 and text.count("\n") == 1 and is_harmless(text), ended
