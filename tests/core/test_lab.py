@@ -335,12 +335,16 @@ def test_only_ledgers_whose_every_account_balances_do() -> None:
         (b'{"format": 99}', "format 99"),
         (b"[]", "bundle.json: is damaged"),
         (b"\xff", "bundle.json: is damaged"),
+        (json.dumps("\x1b" * 9000).encode(), "it has no number of its format"),
+        (json.dumps({"format": "\x1b" * 9000}).encode(), "it has no number of its format"),
+        (b'{"format": ' + b"9" * 4000 + b"}", "this version reads 1"),
     ],
 )
 def test_a_damaged_bundle_is_an_error_with_its_file(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "bundle.json").write_bytes(content)
-    with pytest.raises(UsageError, match=re.escape(message)):
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
         write_report([tmp_path])
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 600
 
 
 @pytest.mark.parametrize(
