@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from running_command import RunningCommand, read_until
 
-from parshall.testbed import offloads
+from parshall.testbed import names, offloads
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 
@@ -94,9 +94,11 @@ def test_the_measured_command_keeps_its_privileges_and_is_ended(
     script = f"cat /proc/self/status > {ready}.part; mv {ready}.part {ready}; exec sleep 600"
     with Command(here, "tcp", "-o", tmp_path / "log.arrow", "-d", "600", "--", "sh", "-c", script) as running:
         until("it runs", ready.exists)
-        until("no thread has more", lambda: is_confined(running.process.pid, KEPT | KILL))
+        until("no thread has more", lambda: is_confined(running.process.pid, KEPT | KILL | FILES))
         ended = running.end(signal.SIGTERM)
     assert "Traceback" not in ended.stderr, ended
+    left = [path for mount in names.cgroup2_mounts() for path in mount.glob(f"parshall-{running.process.pid}-*")]
+    assert not left
     status = dict(line.split(":\t", 1) for line in ready.read_text().splitlines() if ":\t" in line)
     assert [status[name] for name in ("CapEff", "NoNewPrivs", "Seccomp")] == [
         before[name] for name in ("CapEff", "NoNewPrivs", "Seccomp")

@@ -119,7 +119,7 @@ impl PathLogReader {
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let reader = Self { path };
         py.detach(|| reader.opened())
-            .map_err(|error| path_log_error(error))?;
+            .map_err(path_log_error)?;
         Ok(reader)
     }
 
@@ -141,7 +141,7 @@ impl PathLogReader {
     /// The last ledger, and whether the log was ended in order.
     fn account(&self, py: Python<'_>) -> PyResult<(Option<String>, bool)> {
         py.detach(|| self.opened()?.account())
-            .map_err(|error| path_log_error(error))
+            .map_err(path_log_error)
     }
 }
 

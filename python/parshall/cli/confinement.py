@@ -19,7 +19,7 @@ def confine(command: str, outputs: Iterable[str | os.PathLike[str]] = (), *, has
     command : str
         The command, for messages.
     outputs : iterable of path-like
-        Files that may still be created.
+        Files that may still be created, and directories that may be removed.
     has_child : bool
         Whether a command that was started must be ended.
     """
@@ -34,7 +34,7 @@ def confine(command: str, outputs: Iterable[str | os.PathLike[str]] = (), *, has
 
 
 def _needs_override(path: Path) -> bool:
-    """Whether the permissions of an output's directory do not let this user create files in it."""
+    """Whether the permissions of an output's directory do not let this user create or remove something in it."""
     try:
         found = path.resolve().parent.stat()
     except OSError:

@@ -98,7 +98,17 @@ def command(
                 stopping.ignore_interrupts()
                 child.start()
             has_child_ended = child.has_ended if child else None
-            end = watch("tcp", log, stopping, _progress, quiet=quiet, duration_s=duration, is_done=has_child_ended)
+            end = watch(
+                "tcp",
+                log,
+                stopping,
+                _progress,
+                quiet=quiet,
+                duration_s=duration,
+                is_done=has_child_ended,
+                # It is removed at the end.
+                outputs=[child.cgroup] if child else (),
+            )
             if end in _REASONS:
                 # Nothing more is logged, so the log does not wait for the command.
                 log.stop()

@@ -65,7 +65,7 @@ def watch(
     is_done : callable
         Polled; returns whether the measured program has ended.
     outputs : iterable of path-like
-        Files that it may still create.
+        Files that it may still create, and directories that it may remove.
     """
     confine(command, outputs, has_child=is_done is not None)
     shows = not quiet and sys.stderr.isatty()
