@@ -35,6 +35,14 @@ def parse_seconds(option: str, text: str, *, allow_0: bool = False) -> float:
     return _parse(option, text, text.lower(), _SECONDS, "a time such as 90, 90s, 500ms, 10m or 1h")
 
 
+def parse_latency(option: str, text: str) -> float:
+    """Return a time in seconds, above 0, that has its unit: a plain number could be meant in microseconds."""
+    if re.fullmatch(r"\s*[\d.]+\s*", text, re.ASCII):
+        number = text.strip()
+        raise UsageError(f"{option} {text}: expected a unit: {number}us, {number}ms or {number}s")
+    return parse_seconds(option, text)
+
+
 def parse_count(option: str, text: str) -> int:
     """Return a count: a whole number from 1 to 2^64 - 1."""
     expected = "a number such as 1000, 10k or 2M"

@@ -50,6 +50,14 @@ def test_plan_finds_the_capacity_of_a_queue() -> None:
     assert json.loads(done.stdout)["load_pps"] == pytest.approx(1e6 / 12.832, rel=0.06)
 
 
+@pytest.mark.parametrize("number", ["300", " 0.5"])
+def test_a_latency_needs_its_unit(number: str) -> None:
+    done = parshall("plan", "single-queue", "--p99", number)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(f"expected a unit: {number.strip()}us, {number.strip()}ms or {number.strip()}s")
+
+
 def test_plan_finds_the_smallest_clock_and_queue() -> None:
     common = ("--load", "8500pps", "--duration", "0.5", "--json")
     done = parshall("plan", "single-queue", "--find", "cpu_mhz", "--loss", "1", "--p99", "1ms", *common)

@@ -12,7 +12,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.messages import say, show
-from parshall.cli.options import count_option, span_option, time_option
+from parshall.cli.options import count_option, latency_option, span_option, time_option
 from parshall.errors import UsageError
 from parshall.stopping import exiting_on_signals
 from parshall.whole_file import new_file, write_whole
@@ -295,7 +295,7 @@ def plan_capacity(
     loss: Annotated[
         float, typer.Option("--loss", metavar="PART", min=0, help="Maximum loss (fraction of packets)")
     ] = 1e-3,
-    p99: Annotated[float | None, time_option("--p99", help="Maximum 99th percentile of latency: 300us")] = None,
+    p99: Annotated[float | None, latency_option("--p99", help="Maximum 99th percentile of latency: 300us")] = None,
     find: Annotated[
         str | None,
         typer.Option("--find", metavar="NAME", help="Largest load_pps, load_mbps, load_factor; or smallest NAME"),

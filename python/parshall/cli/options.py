@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parshall.quantities import parse_bytes, parse_count, parse_numbers, parse_rate, parse_seconds
+from parshall.quantities import parse_bytes, parse_count, parse_latency, parse_numbers, parse_rate, parse_seconds
 
 HELP_NAMES = ["-h", "--help"]
 
@@ -27,6 +27,11 @@ def _parsed(
 def time_option(*names: str, help: str) -> Any:
     """Return an option that takes a time: ``90``, ``500ms``, ``10m``; the parameter has seconds."""
     return _parsed(parse_seconds, "TIME", names, help)
+
+
+def latency_option(*names: str, help: str) -> Any:
+    """Return an option that takes a time with its unit: ``300us``; the parameter has seconds."""
+    return _parsed(parse_latency, "LATENCY", names, help)
 
 
 def span_option(*names: str, help: str) -> Any:
