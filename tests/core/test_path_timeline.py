@@ -29,6 +29,7 @@ from parshall.errors import ParshallError
 from parshall.path import PathLog, Trace, join
 from parshall.path.comments import write_commented
 from parshall.path.connections import connections
+from parshall.path.trace import is_trace
 
 PARSHALL = [sys.executable, "-m", "parshall"]
 COOKIE = 4242
@@ -274,6 +275,19 @@ def test_captures_of_both_byte_orders(tmp_path, capture, order):
     assert [(one.packet, one.seq, one.payload_bytes) for one in found] == [(1, 7, 9), (2, 8, 0), (3, 9, 5)]
     assert [one.time_ns for one in found] == [BEGIN_NS + 1000, BEGIN_NS + 2000, BEGIN_NS + 3000]
     assert (found[2].source, found[2].destination_port, found[2].ack) == ("2001:db8::1", 2, 3)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_compressed_captures(tmp_path, compression):
+    frames, path = [(number, frame_of(100 * number, 9)) for number in range(1, 2000)], tmp_path / "capture"
+    with pa.output_stream(str(path), compression=compression) as file:
+        file.write(pcapng_of(frames))
+    assert is_trace(path)
+    assert [one.seq for one in Trace(path).segments()] == [100 * number for number, _ in frames]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ParshallError, match="damaged") as error:
+        list(Trace(path).segments())
+    assert len(str(error.value).splitlines()) == 1
 
 
 @given(st.data())

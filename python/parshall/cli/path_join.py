@@ -11,7 +11,6 @@ import pyarrow.parquet
 from parshall._native import stream_format
 from parshall.cli.messages import say, show
 from parshall.errors import UsageError, naming_damage
-from parshall.input_file import open_regular
 from parshall.log import Log, read
 from parshall.path.comments import write_commented
 from parshall.path.connections import connections
@@ -61,9 +60,8 @@ def kind_of(path: Path) -> str:
         The file cannot be read, or is something else.
     """
     try:
-        with open_regular(path) as file:
-            if is_trace(file.read(4)):
-                return "trace"
+        if is_trace(path):
+            return "trace"
     except OSError as error:
         raise UsageError(f"--join {path}: {error.strerror or error}; name a file that can be read") from None
     kind = stream_format(path)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
+
+import pyarrow as pa
 
 from parshall.errors import ParshallError, UsageError
 from parshall.input_file import open_regular
@@ -17,6 +19,8 @@ BLOCK_BYTES_MAX = 64 << 20
 ETHERNET, RAW, IPV4, IPV6, COOKED, COOKED_2 = 1, 101, 228, 229, 113, 276
 _PCAP_MAGICS = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}
 _BYTE_ORDER = 0x1A2B3C4D
+# First bytes of compressed files, and how Arrow names the compression.
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _VLANS = (0x8100, 0x88A8, 0x9100)
 # Headers of IPv6 before the one of TCP: hop-by-hop, routing, destination options.
 _EXTENSIONS = (0, 43, 60)
@@ -65,7 +69,7 @@ class Trace:
     Parameters
     ----------
     path : str or os.PathLike
-        A pcapng or pcap file, not compressed.
+        A pcapng or pcap file, also compressed with gzip or zstd.
 
     Raises
     ------
@@ -76,12 +80,12 @@ class Trace:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
-            with open_regular(self.path) as file:
+            with _opened(self.path) as file:
                 head = file.read(4)
         except OSError as error:
             raise UsageError(f"{self.path}: {error.strerror or error}; name a capture file") from None
-        if not is_trace(head):
-            raise UsageError(f"{self.path}: not a pcapng or pcap file; decompress it first if it is compressed")
+        if not _is_head(head):
+            raise UsageError(f"{self.path}: not a pcapng or pcap file, or not compressed with gzip or zstd")
         self.is_pcapng = struct.unpack("<I", head)[0] == SECTION
 
     def blocks(self) -> Iterator[Block]:
@@ -92,8 +96,11 @@ class Trace:
         ParshallError
             The file is damaged.
         """
-        with open_regular(self.path) as file:
-            yield from (_pcapng_blocks if self.is_pcapng else _pcap_blocks)(file, self.path)
+        try:
+            with _opened(self.path) as file:
+                yield from (_pcapng_blocks if self.is_pcapng else _pcap_blocks)(file, self.path)
+        except OSError as error:
+            raise ParshallError(f"{self.path}: cannot be read to its end: {error}; the file is damaged") from None
 
     def segments(self) -> Iterator[Segment]:
         """Yield the TCP segments whose headers were captured."""
@@ -109,8 +116,21 @@ class Trace:
                 yield Segment(number, block.time_ns, *found)
 
 
-def is_trace(head: bytes) -> bool:
-    """Return whether the first four bytes of a file are those of a pcapng or pcap file."""
+def is_trace(path: Path) -> bool:
+    """Return whether a file is a pcapng or pcap file, also compressed."""
+    with _opened(path) as file:
+        return _is_head(file.read(4))
+
+
+def _opened(path: Path) -> IO[bytes]:
+    file = open_regular(path)
+    head = file.read(4)
+    file.seek(0)
+    compression = next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), None)
+    return file if compression is None else cast("IO[bytes]", pa.input_stream(file, compression=compression))
+
+
+def _is_head(head: bytes) -> bool:
     if len(head) < 4:
         return False
     numbers = {struct.unpack(order + "I", head[:4])[0] for order in "<>"}
@@ -138,6 +158,7 @@ def _pcap_blocks(file: IO[bytes], path: Path) -> Iterator[Block]:
 def _pcapng_blocks(file: IO[bytes], path: Path) -> Iterator[Block]:
     order, interfaces = "<", list[_Interface]()
     while len(head := file.read(8)) == 8:
+        magic = b""
         if head[:4] == struct.pack("<I", SECTION):
             magic = file.read(4)
             if len(magic) < 4:
@@ -146,11 +167,10 @@ def _pcapng_blocks(file: IO[bytes], path: Path) -> Iterator[Block]:
             if struct.unpack(order + "I", magic)[0] != _BYTE_ORDER:
                 raise ParshallError(f"{path}: a section without byte order; the file is damaged")
             interfaces = []
-            file.seek(-4, os.SEEK_CUR)
         kind, length = struct.unpack(order + "II", head)
         if length % 4 or not 12 <= length <= BLOCK_BYTES_MAX:
             raise ParshallError(f"{path}: a block of {length} bytes; the file is damaged")
-        body = file.read(length - 8)
+        body = magic + file.read(length - 8 - len(magic))
         if len(body) < length - 8:
             return
         if body[-4:] != head[4:]:
