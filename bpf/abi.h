@@ -411,8 +411,9 @@ struct capture_verdict {
 	__u64 seen;
 	__u64 subscribers;   /* bit s: the filter of subscriber s matches */
 	__u32 snaplen;       /* the largest of theirs */
-	__u32 pad;
+	__u32 unfiltered_snaplen; /* 0 unless a subscriber gets every packet at this moment */
 };
+
 
 /*
  * What became of the packets that subscribers wanted; one element for each CPU. Runs of packets that

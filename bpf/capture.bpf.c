@@ -32,6 +32,22 @@ struct {
 
 MAPPABLE_ARRAY(struct lane_readers) ring_readers SEC(".maps"); /* as above */
 
+/* Subscribers, as bits: [0] get every packet, [1] are woken at each packet. As above. */
+MAPPABLE_ARRAY(__u64[2]) subscriber_sets SEC(".maps");
+
+/* What wakes each subscriber. As above. */
+struct bell {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, CAPTURE_SUBSCRIBERS_MAX);
+	__type(key, __u32);
+	__array(values, struct bell);
+} bells SEC(".maps");
+
 PERCPU_ARRAY(struct capture_verdict) verdict SEC(".maps");
 PERCPU_ARRAY(struct capture_account) account SEC(".maps");
 
@@ -113,6 +129,36 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
 	return record;
 }
 
+/* Wakes subscribers; one that is awake has left words in its bell, and then it costs no more than a word. */
+static __noinline int wake(__u64 subscribers)
+{
+	for (__u32 subscriber = 0; subscriber < CAPTURE_SUBSCRIBERS_MAX && subscribers; subscriber++) {
+		__u32 key = subscriber;
+		__u64 word = 0;
+		void *bell;
+
+		if (subscribers & 1) {
+			bell = bpf_map_lookup_elem(&bells, &key);
+			if (bell)
+				bpf_ringbuf_output(bell, &word, sizeof(word), 0);
+		}
+		subscribers >>= 1;
+	}
+	return 0;
+}
+
+/* Makes a record visible. */
+static __always_inline void commit(struct capture_record *record, struct ring_slot *slot)
+{
+	__u64 subscribers = record->subscribers;
+	__u32 only = 0;
+	__u64 *sets = bpf_map_lookup_elem(&subscriber_sets, &only);
+
+	ring_commit(&record->header, &layout, slot);
+	if (sets && sets[1] & subscribers)
+		wake(sets[1] & subscribers);
+}
+
 /*
  * A length for a helper, already within its bounds. The verifier must see the bounds on the register that
  * the helper takes; before 6.11 it learns nothing from a comparison of another register.
@@ -142,7 +188,7 @@ int capture_xdp(struct xdp_md *packet)
 			 bytes) &&
 	    (!bytes || bpf_xdp_load_bytes(packet, 0, record + 1, seen_length(bytes))))
 		record->captured_length_bytes = 0;
-	ring_commit(&record->header, &layout, &slot);
+	commit(record, &slot);
 	return verdict_of_xdp();
 }
 
@@ -166,7 +212,7 @@ int capture_tcx(struct __sk_buff *packet)
 		record->vlan_tci = packet->vlan_tci;
 		record->vlan_protocol = bpf_ntohs(packet->vlan_proto);
 	}
-	ring_commit(&record->header, &layout, &slot);
+	commit(record, &slot);
 	return TCX_NEXT;
 }
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import stat
 import struct
 from pathlib import Path
@@ -56,8 +57,13 @@ def environment(join: str | None = None) -> dict[str, str]:
     if not LIBRARY.exists():
         raise ParshallError(f"{LIBRARY}: no such file; build it with `make build` in a checkout")
     before = os.environ.get(_PATHS)
-    # The keeper of a new ring is our own program, which needs the system's libpcap. The program may have another PATH.
-    keeper = [shutil.which("env") or "/usr/bin/env", *([f"{_PATHS}={before}"] if before else ["-u", _PATHS]), *KEEPER]
+    # The keeper of a new ring is our own program, which needs the system's libpcap. The program may have another PATH
+    # and directory.
+    keeper = [
+        str(Path(shutil.which("env") or "/usr/bin/env").absolute()),
+        *([f"{_PATHS}={before}"] if before else ["-u", _PATHS]),
+        *KEEPER,
+    ]
     ours = {
         _PATHS: f"{DIRECTORY}:{before}" if before else str(DIRECTORY),
         "PARSHALL_PCAP_KEEPER": json.dumps(keeper),
@@ -87,6 +93,9 @@ def run(arguments: list[str], join: str | None = None) -> NoReturn:
         raise UsageError(f"{name}: {reason}")
     # Only there does the library say that a program captures without the ring.
     ours = {"PARSHALL_PCAP_STDERR": _file_of(2)}
+    # Python ignores these; a program expects the kernel's default.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execve(found, arguments, environment(join) | ours)
     except OSError as error:

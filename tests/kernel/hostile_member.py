@@ -20,7 +20,7 @@ from typing import Any
 RUN_DIRECTORY = Path("/run/parshall")
 MEMBER = 65534
 LIST = {"request": "list"}
-VERSION = 2
+VERSION = 3
 JOIN = {"request": "join", "version": VERSION}
 # Limit of one packet to the keeper; longer messages are split.
 PART_BYTES = 128 << 10

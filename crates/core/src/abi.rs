@@ -425,7 +425,7 @@ plain! {
         seen: u64,
         subscribers: u64,
         snaplen: u32,
-        pad: u32,
+        unfiltered_snaplen: u32,
     }
     /// See `struct capture_options`.
     struct CaptureOptions = 56 {

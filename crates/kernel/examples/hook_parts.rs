@@ -100,9 +100,11 @@ fn filter_before(
         origin: Origin::default(),
         tags_beside: TagsBeside::ALL,
     })?;
+    let unfiltered = mappable_array("hook_parts", size_of::<u64>(), 1)?;
     let maps = Maps {
         verdict: verdict.as_fd(),
         jumps: jumps.as_fd(),
+        unfiltered: unfiltered.as_fd(),
     };
     Ok(load(&program, maps)?)
 }

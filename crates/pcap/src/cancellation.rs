@@ -32,7 +32,10 @@ unsafe extern "C" {
 
 /// Waits until one of the descriptors is readable, at most this long; -1 stands for none. A cancellation point: the
 /// caller has nothing to drop.
-pub fn wait_readable(descriptors: [RawFd; 2], most: Duration) -> [bool; 2] {
+pub fn wait_readable<const COUNT: usize>(
+    descriptors: [RawFd; COUNT],
+    most: Duration,
+) -> [bool; COUNT] {
     let mut waiting = descriptors.map(|fd| pollfd {
         fd,
         events: POLLIN,

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,9 @@ pub struct Conversation {
     descriptor: OwnedFd,
     ring: String,
     interface_index: u32,
+    /// Changes of the filter that were asked for, and those of them that the hooks have.
+    changes: AtomicU64,
+    merged: AtomicU64,
     /// The interface was removed. The keeper still knows what was counted.
     is_removed: AtomicBool,
     /// Why the keeper answers no more.
@@ -118,6 +121,8 @@ impl Conversation {
             change: Mutex::default(),
             askers: AtomicUsize::new(0),
             interface_index: interface.index,
+            changes: AtomicU64::new(0),
+            merged: AtomicU64::new(0),
             is_removed: AtomicBool::new(false),
             lost: OnceLock::new(),
         })
@@ -137,25 +142,32 @@ impl Conversation {
         .map(then)
     }
 
-    /// Changes the filter; `then` runs as soon as the hooks run the new one alone, before another thread changes it.
+    /// Changes the filter; `then` gets the number of the change as soon as every packet comes, before another thread
+    /// changes the filter. [`Conversation::merged`] says when the hooks have the new one.
     ///
     /// # Errors
     /// As of [`Unanswered`].
     pub fn replace<T>(
         &self,
         subscription: (Subscription, CompiledFilter),
-        then: impl FnOnce() -> T,
+        then: impl FnOnce(u64) -> T,
     ) -> Result<T, Unanswered> {
         let _asking = Asking::begin().ok_or(Unanswered::Interrupted)?;
         let _alone = lock(&self.change);
         self.ask(
             |talk| {
                 talk.is_changing = true;
+                self.changes.fetch_add(1, Ordering::SeqCst);
                 talk.client.request_replace(vec![subscription])
             },
             |talk| talk.change.take(),
         )?;
-        Ok(then())
+        Ok(then(self.changes.load(Ordering::SeqCst)))
+    }
+
+    /// Number of the last change of the filter that the hooks have.
+    pub fn merged(&self) -> u64 {
+        self.merged.load(Ordering::SeqCst)
     }
 
     /// Sends a question, and waits for the answer.
@@ -208,6 +220,9 @@ impl Conversation {
                 Ok(None) => return,
                 Ok(Some(KeeperMessage::Account { counts, .. })) => talk.account = Some(Ok(counts)),
                 Ok(Some(KeeperMessage::Replaced)) => talk.answer_change(Ok(())),
+                Ok(Some(KeeperMessage::Merged { changes })) => {
+                    self.merged.fetch_max(changes, Ordering::SeqCst);
+                }
                 // An account fails only when the kernel does not give a map's content.
                 Err(error @ CaptureError::Refused { .. }) if talk.is_changing => {
                     talk.answer_change(Err(error));

@@ -45,6 +45,7 @@ pub struct Options {
     pub precision: c_int,
     pub protocol: c_int,
     pub is_nonblocking: bool,
+    pub is_immediate: bool,
 }
 
 impl Options {
@@ -60,6 +61,7 @@ impl Options {
             precision: 0,
             protocol: 0,
             is_nonblocking: false,
+            is_immediate: false,
         }
     }
 }

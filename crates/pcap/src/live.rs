@@ -8,6 +8,8 @@ use std::time::Duration;
 use libc::{c_int, c_uchar};
 use parshall_core::abi::CAPTURE_SNAPLEN_MAX;
 use parshall_core::trace::LINK_TYPE_RAW;
+use parshall_kernel::capture::bell::Bell;
+use parshall_kernel::capture::client::AtOnce;
 use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::keeper::message::RingDescription;
 use parshall_kernel::capture::kept_ring::HookCount;
@@ -65,6 +67,8 @@ pub struct Live {
     socket: Mutex<Option<Arc<PacketSocket>>>,
     injected: Arc<Injected>,
     watched: Watched,
+    /// Wakes a reader in immediate mode.
+    bell: Option<Arc<Bell>>,
     ready: Mutex<Option<Ready>>,
 }
 
@@ -94,10 +98,12 @@ impl Live {
             _ => MAX,
         };
         let all = [return_constant(snaplen as u32)];
-        let (bits, starts) = subscription(&client.ring, &interface, snaplen, everything(&all))
-            .and_then(|one| client.subscribe(vec![one]))
+        let all = subscription(&client.ring, &interface, snaplen, everything(&all));
+        let AtOnce { bit, starts, bell } = all
+            .and_then(|all| client.subscribe_at_once(all, options.is_immediate))
             .map_err(|error| error.to_string())?;
-        let mask = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
+        let bell = bell.map(Arc::new);
+        let mask = 1 << bit;
         let register = client.register.as_ref();
         let register = register.map(|(readers, slot)| (readers.as_slice(), *slot));
         let collector = Collector::new(&client.lanes, &starts, register, mask, snaplen as u32);
@@ -128,7 +134,9 @@ impl Live {
                 interface_number,
                 keeper: keeper.connection(),
                 injected: Arc::clone(&injected),
+                bell: bell.clone(),
             },
+            bell,
             keeper,
             counted: [const { AtomicU32::new(0) }; 3],
             progress: Mutex::default(),
@@ -152,7 +160,13 @@ impl Live {
 
     /// The next packet, if one is old enough; its bytes stay until the next call.
     pub fn next(&self, horizon_ns: u64) -> Option<(PacketHeader, *const c_uchar)> {
-        lock(&self.reader).next(horizon_ns, self.direction.load(Ordering::Relaxed))
+        let mut reader = lock(&self.reader);
+        if reader.should_glance(horizon_ns) {
+            // Whoever waits learns it by itself.
+            let _ = self.keeper.glance();
+            reader.note_merged(self.keeper.merged());
+        }
+        reader.next(horizon_ns, self.direction.load(Ordering::Relaxed))
     }
 
     /// Waits for packets, at most this long, or until `wake` or the keeper's connection is readable. The caller has
@@ -161,8 +175,9 @@ impl Live {
     /// # Errors
     /// What ends the capture, in libpcap's words where it has any.
     pub fn wait(&self, most: Duration, wake: &OwnedFd) -> Result<(), String> {
-        let [has_message, is_woken] =
-            wait_readable([self.keeper.descriptor(), wake.as_raw_fd()], most);
+        let bell = self.bell.as_ref().map_or(-1, |bell| bell.as_raw_fd());
+        let waiting = [self.keeper.descriptor(), wake.as_raw_fd(), bell];
+        let [has_message, is_woken, _] = wait_readable(waiting, most);
         if is_woken {
             // Before the next look at what it announces.
             let _ = rustix::io::read(wake, &mut [0; 8]);
@@ -173,37 +188,53 @@ impl Live {
         }
     }
 
-    /// Changes the filter. Packets that the old filter accepted and that were not read yet pass the new one, too, as
-    /// with a packet socket.
+    /// The newest packets that may be read now: nanoseconds of `CLOCK_MONOTONIC`. In immediate mode packets come as the
+    /// hooks write them, which may not be in order of time where two CPUs write.
+    pub fn horizon_ns(&self) -> u64 {
+        let hold_back_ns = match self.bell {
+            Some(_) => 0,
+            None => HOLD_BACK_NS,
+        };
+        monotonic_ns().saturating_sub(hold_back_ns)
+    }
+
+    /// In immediate mode: has the next packet end a wait. False when there is nothing that could.
+    pub fn silence_bell(&self) -> bool {
+        match &self.bell {
+            Some(bell) => bell.silence(),
+            None => return false,
+        }
+        true
+    }
+
+    /// Changes the filter. It runs here until the hooks have it: from the keeper's answer on, they let every packet
+    /// through. Packets that the old filter accepted and that were not read yet pass the new one, too, as with a packet
+    /// socket.
     ///
     /// # Errors
     /// What is wrong with the program, or what ends the capture.
     pub fn set_filter(&self, program: Wanted<'_>) -> Result<(), String> {
-        let own = || {
-            OwnFilter::new(program, self.interface.index)
-                .map_err(|error| Unanswered::Refused(error.to_string()))
-        };
-        // The hooks run the new filter alone from now on, or from that time on for ever none.
-        let replace = |program: Wanted<'_>, until_ns: fn() -> u64| {
-            let own = own()?;
-            let (ring, interface) = (&self.ring, &self.interface);
-            let one = subscription(ring, interface, self.snaplen, program)
-                .map_err(|error| Unanswered::Refused(error.to_string()))?;
-            let set = || lock(&self.reader).filter(own, until_ns());
-            self.keeper.replace(one, set)
-        };
-        let replaced = match replace(program, monotonic_ns) {
-            // The kernel cannot run it merged with the others: it runs here.
-            Err(Unanswered::Refused(_)) => {
+        let own =
+            OwnFilter::new(program, self.interface.index).map_err(|error| error.to_string())?;
+        let of = |program| subscription(&self.ring, &self.interface, self.snaplen, program);
+        let (one, is_mergeable) = match of(program) {
+            Ok(one) => (one, true),
+            // It runs here for ever.
+            Err(_) => {
                 let all = [return_constant(self.snaplen as u32)];
                 let all = Wanted {
                     text: program.text,
                     ..everything(&all)
                 };
-                replace(all, || u64::MAX)
+                (of(all).map_err(|error| error.to_string())?, false)
             }
-            replaced => replaced,
         };
+        let from_ns = monotonic_ns();
+        let set = |change| {
+            let change = if is_mergeable { change } else { 0 };
+            lock(&self.reader).filter(own, from_ns, change);
+        };
+        let replaced = self.keeper.replace(one, set);
         replaced.map_err(|unanswered| match unanswered {
             Unanswered::Ended(reason) | Unanswered::Refused(reason) => reason,
             Unanswered::Interrupted => "a signal handler cannot set a filter here".into(),
@@ -253,10 +284,18 @@ impl Live {
                 refused += count.refused;
             }
         }
-        let Progress { read, own, gaps } = self.progress();
+        let Progress {
+            read,
+            own,
+            rejected,
+            gaps,
+        } = self.progress();
         // Unread packets are in the ring or were overwritten: at most `gaps` were overwritten.
         let unread = matched.saturating_sub(refused + read);
-        [matched.saturating_sub(own), refused + unread.min(gaps)]
+        [
+            matched.saturating_sub(own + rejected),
+            refused + unread.min(gaps),
+        ]
     }
 
     /// Whether the index is the interface's, for the calling thread.
@@ -266,15 +305,16 @@ impl Live {
 
     /// How far the ring is read.
     fn progress(&self) -> Progress {
+        let direction = self.direction.load(Ordering::Relaxed);
         let mut last = lock(&self.progress);
         for _ in 0..TRIES {
             match self.reader.try_lock() {
-                Ok(reader) => {
-                    *last = reader.progress();
+                Ok(mut reader) => {
+                    *last = reader.progress(direction);
                     break;
                 }
                 Err(TryLockError::Poisoned(reader)) => {
-                    *last = reader.into_inner().progress();
+                    *last = reader.into_inner().progress(direction);
                     break;
                 }
                 Err(TryLockError::WouldBlock) => std::thread::yield_now(),
@@ -375,10 +415,15 @@ impl Live {
 
     /// The time up to which all packets have been returned; `None` when one waits.
     fn read_until(&self) -> Option<u64> {
-        let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
+        let horizon_ns = self.horizon_ns();
         let direction = self.direction.load(Ordering::Relaxed);
-        let has_next = lock(&self.reader).has_next(horizon_ns, direction);
-        (!has_next).then_some(horizon_ns)
+        let mut reader = lock(&self.reader);
+        let has_next = reader.has_next(horizon_ns, direction);
+        (!has_next).then(|| match self.bell {
+            // A hook may be about to write one that is older than this moment.
+            Some(_) => reader.newest_ns(),
+            None => horizon_ns,
+        })
     }
 
     /// After a fork, in the child. A thread of the parent that had the lock does not exist in it.

@@ -16,18 +16,28 @@ use crate::own_filter::{OwnFilter, Passage};
 /// How often the two clocks are compared.
 const CLOCK_INTERVAL_NS: u64 = 500_000_000;
 
-/// An interrupted hook may write a packet this much later than its time.
+/// An interrupted hook may write a packet this much later than its time, and with the verdict of the programs before.
 const LATE_NS: u64 = 1_000_000_000;
+
+/// How often a thread that need not wait for packets looks whether the hooks have the newest filter.
+const GLANCE_INTERVAL_NS: u64 = 2_000_000;
+
+/// Packets that are taken only to be counted.
+const AHEAD_MAX: usize = 4096;
 
 /// What the reading thread changes. Others have it for moments: to count, or to set a filter.
 pub struct Reader {
     collector: Collector,
     /// What was taken from the ring up to now.
     progress: Progress,
-    /// Filters that run here, each on packets up to a time: those that were not read when it was set. The newest is last.
-    programs: VecDeque<(OwnFilter, u64)>,
-    /// A packet that was taken from the ring and not yet returned.
-    ahead: Option<Kept>,
+    /// Time of the newest one.
+    newest_ns: u64,
+    /// Filters that run here. The newest is last.
+    programs: VecDeque<Running>,
+    /// When it was seen last whether the hooks have the newest filter.
+    glanced_ns: u64,
+    /// Packets that were taken from the ring and not yet returned.
+    ahead: VecDeque<(Kept, Passage)>,
     /// Of the packet that was taken last.
     passage: Passage,
     /// Bytes of the last one of these that was returned.
@@ -43,6 +53,16 @@ pub struct Reader {
     injected: Arc<Injected>,
 }
 
+/// A filter that runs here, on packets up to a time: until the hooks have it, or another one was set.
+struct Running {
+    filter: OwnFilter,
+    /// When it was set: packets up to then passed the filter before it.
+    from_ns: u64,
+    until_ns: u64,
+    /// The number of the change by which the hooks will have it; 0 when they never will.
+    change: u64,
+}
+
 /// How far a ring is read.
 #[derive(Clone, Copy, Default)]
 pub struct Progress {
@@ -50,6 +70,8 @@ pub struct Progress {
     pub read: u64,
     /// Of these, frames that the capture sent itself.
     pub own: u64,
+    /// Of these, packets that a filter here rejected and that no earlier filter had accepted.
+    pub rejected: u64,
     /// Packets that were overwritten, also those of other subscribers.
     pub gaps: u64,
 }
@@ -72,8 +94,10 @@ impl Reader {
         Self {
             collector,
             progress: Progress::default(),
+            newest_ns: 0,
             programs: VecDeque::new(),
-            ahead: None,
+            glanced_ns: 0,
+            ahead: VecDeque::new(),
             passage: Passage::default(),
             returned: Vec::new(),
             kept: Kept {
@@ -103,20 +127,30 @@ impl Reader {
         horizon_ns: u64,
         direction: c_int,
     ) -> Option<(PacketHeader, *const c_uchar)> {
-        if let Some(ahead) = self.ahead.take() {
+        if let Some((ahead, _)) = self.ahead.pop_front() {
             self.returned = ahead.bytes;
             return Some((ahead.header, self.returned.as_ptr()));
         }
+        self.take(horizon_ns, direction)
+    }
+
+    /// The next packet from the ring.
+    fn take(
+        &mut self,
+        horizon_ns: u64,
+        direction: c_int,
+    ) -> Option<(PacketHeader, *const c_uchar)> {
         if horizon_ns >= self.offset_until_ns {
             self.offset_ns = realtime_offset_ns();
             self.offset_until_ns = horizon_ns + CLOCK_INTERVAL_NS;
-            self.programs.iter_mut().for_each(|(own, _)| own.update());
+            self.programs.iter_mut().for_each(|one| one.filter.update());
         }
         while let Some((record, bytes)) = self.collector.next(horizon_ns) {
             if record.interface != self.interface_number {
                 continue;
             }
             self.progress.read += 1;
+            self.newest_ns = self.newest_ns.max(record.time_ns);
             let time_ns = record.time_ns.saturating_add_signed(self.offset_ns);
             let (wire_bytes, bytes) = self.retag.whole(record, bytes);
             if record.direction == RECORD_OUT
@@ -133,15 +167,18 @@ impl Reader {
             let captured = bytes.len().min(self.snaplen);
             let passage = Passage::from(record);
             self.passage = passage;
-            while let Some((_, until_ns)) = self.programs.front()
-                && until_ns.saturating_add(LATE_NS) < record.time_ns
+            while let Some(oldest) = self.programs.front()
+                && oldest.until_ns.saturating_add(LATE_NS) < record.time_ns
             {
                 self.programs.pop_front();
             }
-            let mut programs = self.programs.iter_mut();
-            if programs.any(|(program, until_ns)| {
-                record.time_ns <= *until_ns && !program.accepts(passage, wire_bytes, bytes)
-            }) {
+            let rejecting_from_ns = self.programs.iter_mut().find_map(|one| {
+                let is_rejecting = record.time_ns <= one.until_ns
+                    && !one.filter.accepts(passage, wire_bytes, bytes);
+                is_rejecting.then_some(one.from_ns)
+            });
+            if let Some(from_ns) = rejecting_from_ns {
+                self.progress.rejected += u64::from(record.time_ns > from_ns);
                 continue;
             }
             let below_second_ns = (time_ns % 1_000_000_000) as i64;
@@ -174,45 +211,85 @@ impl Reader {
         self.kept.bytes.extend_from_slice(bytes);
     }
 
-    /// Filters packets that the hooks saw up to this time and that were not returned yet.
-    pub fn filter(&mut self, mut program: OwnFilter, until_ns: u64) {
-        self.ahead = self.ahead.take().filter(|ahead| {
-            let wire_bytes = ahead.header.wire_bytes;
-            program.accepts(self.passage, wire_bytes, &ahead.bytes)
-        });
-        // The hooks run none of them any more, so packets that come now pass the new filter alone.
+    /// Filters packets that were not returned yet, and those that come until the hooks have the filter by the change of
+    /// this number; 0 stands for never. Packets up to `from_ns` passed the filter before it, and count as received.
+    pub fn filter(&mut self, mut filter: OwnFilter, from_ns: u64, change: u64) {
+        self.ahead
+            .retain(|(one, passage)| filter.accepts(*passage, one.header.wire_bytes, &one.bytes));
+        // Packets that come now pass the new filter alone.
         let now_ns = monotonic_ns();
-        for (_, until_ns) in &mut self.programs {
-            *until_ns = now_ns.min(*until_ns);
+        for one in &mut self.programs {
+            one.until_ns = now_ns.min(one.until_ns);
         }
-        self.programs.push_back((program, until_ns));
+        self.programs.push_back(Running {
+            filter,
+            from_ns,
+            until_ns: u64::MAX,
+            change,
+        });
+    }
+
+    /// Whether it is time to ask which filter the hooks have.
+    pub fn should_glance(&mut self, now_ns: u64) -> bool {
+        let newest = self.programs.back();
+        let waits = newest.is_some_and(|one| one.change > 0 && one.until_ns == u64::MAX);
+        let should = waits && now_ns >= self.glanced_ns + GLANCE_INTERVAL_NS;
+        if should {
+            self.glanced_ns = now_ns;
+        }
+        should
+    }
+
+    /// The hooks have the filter of this change. It still runs on packets whose hook was interrupted before: twice is the
+    /// same as once.
+    pub fn note_merged(&mut self, change: u64) {
+        if let Some(newest) = self.programs.back_mut()
+            && newest.change == change
+            && newest.until_ns == u64::MAX
+        {
+            newest.until_ns = monotonic_ns() + LATE_NS;
+        }
     }
 
     /// Whether a packet of a direction waits. The bytes of the last packet may change.
     pub fn has_next(&mut self, horizon_ns: u64, direction: c_int) -> bool {
-        if self.ahead.is_some() {
+        if !self.ahead.is_empty() {
             return true;
         }
         let newest = self.programs.back();
-        let is_filtered = newest.is_some_and(|(_, until_ns)| *until_ns >= horizon_ns);
+        let is_filtered = newest.is_some_and(|one| one.until_ns >= horizon_ns);
         if self.injected.is_empty() && !is_filtered {
             return self.collector.has_next(horizon_ns);
         }
         // The next one may only be skipped.
-        self.ahead = self.next(horizon_ns, direction).map(|(header, bytes)| {
-            // SAFETY: the packet has so many bytes until the next call.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(bytes, header.captured_bytes as usize) };
-            Kept {
-                header,
-                bytes: bytes.to_vec(),
-            }
-        });
-        self.ahead.is_some()
+        self.take_ahead(horizon_ns, direction)
     }
 
-    /// How far the ring is read.
-    pub fn progress(&self) -> Progress {
+    /// Time of the newest packet that was taken from the ring, nanoseconds of `CLOCK_MONOTONIC`.
+    pub fn newest_ns(&self) -> u64 {
+        self.newest_ns
+    }
+
+    /// Takes a packet that is returned later.
+    fn take_ahead(&mut self, horizon_ns: u64, direction: c_int) -> bool {
+        let Some((header, bytes)) = self.take(horizon_ns, direction) else {
+            return false;
+        };
+        // SAFETY: the packet has so many bytes until the next call.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, header.captured_bytes as usize) };
+        let bytes = bytes.to_vec();
+        self.ahead.push_back((Kept { header, bytes }, self.passage));
+        true
+    }
+
+    /// How far the ring is read. While a filter runs here, only it knows which of the packets that wait were received, so
+    /// they are taken.
+    pub fn progress(&mut self, direction: c_int) -> Progress {
+        let now_ns = monotonic_ns();
+        let newest = self.programs.back();
+        if newest.is_some_and(|one| one.until_ns >= now_ns) {
+            while self.ahead.len() < AHEAD_MAX && self.take_ahead(now_ns, direction) {}
+        }
         Progress {
             gaps: self.collector.lanes().sequence_gaps(),
             ..self.progress

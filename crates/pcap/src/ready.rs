@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parshall_core::abi::{CaptureRecord, DIRECTION_OUT};
+use parshall_kernel::capture::bell::Bell;
 use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::kept_ring::Start;
 use parshall_kernel::clock::monotonic_ns;
@@ -29,6 +30,8 @@ pub struct Watched {
     pub keeper: std::os::fd::RawFd,
     /// What the capture sent itself.
     pub injected: Arc<Injected>,
+    /// Wakes the thread in immediate mode.
+    pub bell: Option<Arc<Bell>>,
 }
 
 /// The descriptor, and the thread behind it.
@@ -140,7 +143,14 @@ fn poll_ring(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
     let keeper = unsafe { BorrowedFd::borrow_raw(watched.keeper) };
     let mut before_ns = 0;
     while !is_over.load(Ordering::Relaxed) {
-        let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
+        let hold_back_ns = match &watched.bell {
+            Some(bell) => {
+                bell.silence();
+                0
+            }
+            None => HOLD_BACK_NS,
+        };
+        let horizon_ns = monotonic_ns().saturating_sub(hold_back_ns);
         let mut newest_ns = 0;
         let note = |record: &CaptureRecord, bytes: &[u8]| {
             let wire_bytes = record.wire_length_bytes as usize;
@@ -165,19 +175,20 @@ fn poll_ring(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
             }
         }
         let nap = if taken == 0 { NAP_MAX } else { NAP };
-        if has_ended(keeper, nap) {
+        if has_ended(keeper, watched.bell.as_deref(), nap) {
             signal.set(true);
             return;
         }
     }
 }
 
-/// Waits, and returns whether the connection has ended.
-fn has_ended(keeper: BorrowedFd<'_>, nap: Duration) -> bool {
+/// Waits for the bell, and returns whether the connection has ended.
+fn has_ended(keeper: BorrowedFd<'_>, bell: Option<&Bell>, nap: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: 0,
         tv_nsec: i64::from(nap.subsec_nanos()),
     };
-    let mut waiting = [PollFd::from_borrowed_fd(keeper, PollFlags::empty())];
-    matches!(poll(&mut waiting, Some(&timeout)), Ok(1..))
+    let mut waiting = vec![PollFd::from_borrowed_fd(keeper, PollFlags::empty())];
+    waiting.extend(bell.map(|bell| PollFd::new(bell, PollFlags::IN)));
+    matches!(poll(&mut waiting, Some(&timeout)), Ok(1..)) && !waiting[0].revents().is_empty()
 }

@@ -59,6 +59,15 @@ impl MergedFilter {
         Self::of_stages(subscriptions, groups)
     }
 
+    /// No filters: a program of it has the subscribers alone that get every frame.
+    pub fn none() -> Self {
+        Self {
+            decisions: Decisions::default(),
+            stages: Vec::new(),
+            snaplens: Vec::new(),
+        }
+    }
+
     /// Gives every distinct filter a stage of its own: the shortest program, for a verifier that refuses the
     /// merged one as too long. The filters run one after the other for each packet.
     ///

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::CaptureError;
+use super::bell::Bell;
 use super::dispatcher::CompiledFilter;
 use super::generation::RunTime;
 use super::keeper::channel::Channel;
@@ -48,8 +49,23 @@ pub enum KeeperMessage {
     },
     /// The subscriptions have ended.
     Left(Left),
-    /// The filters have changed: packets that the hooks see from now on pass the new ones alone.
+    /// Every packet that the hooks see from now on is there; the subscriber filters.
     Replaced,
+    /// The hooks filter by what was asked in the requests to replace up to this one.
+    Merged {
+        /// Number of the request, from 1.
+        changes: u64,
+    },
+}
+
+/// What a subscriber that filters itself reads.
+pub struct AtOnce {
+    /// The bit of its packets.
+    pub bit: usize,
+    /// From where in each lane to read.
+    pub starts: Vec<Start>,
+    /// What wakes it at each packet.
+    pub bell: Option<Bell>,
 }
 
 /// A connection to the keeper of a ring, and the ring in memory.
@@ -163,11 +179,40 @@ impl Client {
     ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
         let asked = subscriptions.len();
         match self.request(&Request::Subscribe { subscriptions })? {
-            Answer::Subscribed { bits, starts } => {
+            (Answer::Subscribed { bits, starts }, _) => {
                 ring_check::check_bits(&self.ring, &bits, asked)?;
                 Ok((bits, starts))
             }
-            answer => Err(unexpected(answer)),
+            (answer, _) => Err(unexpected(answer)),
+        }
+    }
+
+    /// The same for one subscriber, without waiting for the programs: every packet is there at once, and the subscriber
+    /// filters. One that is immediate also gets what wakes it at each packet, where the kernel has that.
+    ///
+    /// # Errors
+    /// What the keeper refused: a ring that is full.
+    pub fn subscribe_at_once(
+        &mut self,
+        subscription: (Subscription, CompiledFilter),
+        is_immediate: bool,
+    ) -> Result<AtOnce, CaptureError> {
+        let request = Request::SubscribeAtOnce {
+            subscriptions: vec![subscription],
+            is_immediate,
+        };
+        match self.request(&request)? {
+            (Answer::Subscribed { bits, starts }, mut descriptors) => {
+                ring_check::check_bits(&self.ring, &bits, 1)?;
+                let bell = descriptors.pop().map(Bell::new).transpose();
+                let bit = bits.first().copied();
+                Ok(AtOnce {
+                    bit: bit.ok_or_else(|| CaptureError::keeper("it gave no place"))?,
+                    starts,
+                    bell: bell.map_err(CaptureError::keeper)?,
+                })
+            }
+            (answer, _) => Err(unexpected(answer)),
         }
     }
 
@@ -183,8 +228,9 @@ impl Client {
         Ok(())
     }
 
-    /// Asks to change the filters of all subscriptions, in their order; [`Client::receive`] has the answer, or
-    /// [`CaptureError::Refused`], when it comes. Until then, the old ones hold.
+    /// Asks to change the filters of all subscriptions, in their order. [`Client::receive`] has the answer when it comes:
+    /// [`KeeperMessage::Replaced`], or [`CaptureError::Refused`]; later [`KeeperMessage::Merged`], unless the filters cannot
+    /// be merged.
     pub fn request_replace(
         &mut self,
         subscriptions: Vec<(Subscription, CompiledFilter)>,
@@ -223,11 +269,12 @@ impl Client {
             }
             Answer::Left(left) => Ok(KeeperMessage::Left(left)),
             Answer::Replaced => Ok(KeeperMessage::Replaced),
+            Answer::Merged { changes } => Ok(KeeperMessage::Merged { changes }),
             answer => Err(unexpected(answer)),
         }
     }
 
-    fn request(&mut self, request: &Request) -> Result<Answer, CaptureError> {
+    fn request(&mut self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), CaptureError> {
         let name = self.ring.name.clone();
         self.channel
             .send(request, &[])
@@ -236,11 +283,14 @@ impl Client {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.channel.receive(left) {
-                Ok((answer @ (Answer::Event(_) | Answer::Account { .. }), _)) => {
+                Ok((
+                    answer @ (Answer::Event(_) | Answer::Account { .. } | Answer::Merged { .. }),
+                    _,
+                )) => {
                     let message = self.message_of(answer)?;
                     self.message.push_back(message);
                 }
-                Ok((answer, _)) => return Ok(answer),
+                Ok(answered) => return Ok(answered),
                 // A signal ends a wait early.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && !left.is_zero() => {}
                 Err(error) => return Err(connection_error(&name, &error)),

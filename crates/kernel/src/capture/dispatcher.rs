@@ -1,8 +1,10 @@
 //! The program that is attached: it counts the packet, decides who wants it, and goes on to the copy.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
+use parshall_core::abi::CAPTURE_SNAPLEN_MAX;
 use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram, FrameView, Origin};
 use parshall_core::filter::emit::{
     EmittedProgram, Hook as ProgramKind, LinkLayer, TagsBeside, Target,
@@ -14,7 +16,6 @@ use super::CaptureError;
 use super::attachment::Direction;
 use super::generation::Hook;
 use super::request::Subscription;
-use crate::bpf;
 use crate::filter::{Expression, LoadError, Maps};
 use crate::net::ethtool::tags_sent_beside;
 use crate::net::interface::Interface;
@@ -35,6 +36,26 @@ impl CompiledFilter {
         Self {
             by_link_type: Vec::new(),
             view,
+        }
+    }
+
+    /// Accepts every packet of these interfaces.
+    pub(super) fn everything<'ring>(
+        interfaces: impl IntoIterator<Item = &'ring Interface>,
+    ) -> Self {
+        let accept = ClassicInstruction {
+            code: RETURN_CONSTANT,
+            jt: 0,
+            jf: 0,
+            k: CAPTURE_SNAPLEN_MAX,
+        };
+        let link_types: BTreeSet<u16> = interfaces.into_iter().map(|one| one.link_type).collect();
+        Self {
+            by_link_type: link_types
+                .into_iter()
+                .map(|link_type| (link_type, vec![to_word(&accept)]))
+                .collect(),
+            view: FrameView::Whole,
         }
     }
 
@@ -127,6 +148,9 @@ fn from_word(word: &u64) -> ClassicInstruction {
     }
 }
 
+/// `BPF_RET | BPF_K`.
+const RETURN_CONSTANT: u16 = 0x06;
+
 /// A ring has several interfaces, with several networks: `ip broadcast` has libpcap's own meaning then.
 const NETMASK: Option<Ipv4Addr> = None;
 
@@ -151,7 +175,7 @@ impl Dispatchers {
         for interface in interfaces {
             let link_layer = interface.link_layer();
             let is_known = layers.iter().any(|layer| layer.link_layer == link_layer);
-            if subscribers.is_empty() || is_known {
+            if is_known {
                 continue;
             }
             let filters = subscribers
@@ -164,9 +188,13 @@ impl Dispatchers {
                     })
                 })
                 .collect::<Result<Vec<_>, CaptureError>>()?;
+            let merged = match &filters[..] {
+                [] => MergedFilter::none(),
+                some => MergedFilter::new(some).map_err(CaptureError::load)?,
+            };
             layers.push(Layer {
                 link_layer,
-                merged: MergedFilter::new(&filters).map_err(CaptureError::load)?,
+                merged,
                 filters,
             });
         }
@@ -215,10 +243,13 @@ impl Dispatchers {
             .iter()
             .find(|layer| layer.link_layer == target.link_layer)
         else {
-            return load_idle(target);
+            return Err(CaptureError::load("no filters were merged for this hook"));
         };
         let program = layer.merged.emit(target).map_err(CaptureError::load)?;
-        load(&program).or_else(|_| {
+        load(&program).or_else(|refusal| {
+            if layer.filters.is_empty() {
+                return Err(CaptureError::load(refusal));
+            }
             let apart = MergedFilter::apart(&layer.filters).map_err(CaptureError::load)?;
             let program = apart.emit(target).map_err(CaptureError::load)?;
             load(&program).map_err(|refusal| CaptureError::Merged {
@@ -228,13 +259,6 @@ impl Dispatchers {
             })
         })
     }
-}
-
-/// The program of a hook without subscribers: two instructions that treat every packet alike.
-fn load_idle(target: Target) -> Result<OwnedFd, CaptureError> {
-    let code = bpf::return_constant(target.verdict());
-    let (kind, options) = crate::filter::load_options(target.hook);
-    bpf::load_program(kind, c"parshall_idle", &code, options).map_err(CaptureError::load)
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 //! A generation counts by itself, from 0. When it was replaced and has come to rest, its counts are
 //! exactly what passed while this set was served: that is what makes a subscriber's account exact.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::{MapCore, MapFlags, Object};
+use libbpf_sys as sys;
 use parshall_core::abi::{
     CAPTURE_JUMP_COPY, CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, CaptureAccount,
-    CaptureOptions, CaptureVerdict, plain_bytes, read_plain,
+    CaptureOptions, CaptureVerdict, Plain, plain_bytes, read_plain,
 };
 use serde::{Deserialize, Serialize};
 
@@ -105,10 +107,10 @@ impl Copying {
     }
 
     /// Loads the program of the filters in front of it.
-    pub fn load_dispatcher(
+    fn load_dispatcher(
         &self,
         hook: &Hook,
-        discard: bool,
+        maps: &RingMaps,
         dispatchers: &Dispatchers,
     ) -> Result<OwnedFd, CaptureError> {
         let jumps = find_map(&self.object, "jumps")?;
@@ -116,24 +118,55 @@ impl Copying {
         let connections = Maps {
             verdict: verdict.as_fd(),
             jumps: jumps.as_fd(),
+            unfiltered: maps.sets.as_fd(),
         };
-        dispatchers.load(hook, discard, connections)
+        dispatchers.load(hook, maps.discard, connections)
+    }
+
+    /// The programs with the filters in front.
+    pub fn with_filters(
+        self,
+        hook: &Hook,
+        maps: &RingMaps,
+        dispatchers: &Dispatchers,
+    ) -> Result<Generation, CaptureError> {
+        let dispatcher = self.load_dispatcher(hook, maps, dispatchers)?;
+        let map = |name| -> Result<OwnedFd, CaptureError> {
+            let map = find_map(&self.object, name)?.as_fd().try_clone_to_owned();
+            map.map_err(CaptureError::load)
+        };
+        Ok(Generation {
+            dispatcher,
+            verdict: map("verdict")?,
+            account: map("account")?,
+            jumps: map("jumps")?,
+        })
     }
 }
 
 /// The programs of one hook for one set of subscribers.
 pub(super) struct Generation {
-    object: Object,
     dispatcher: OwnedFd,
+    verdict: OwnedFd,
+    account: OwnedFd,
+    /// The kernel takes the copying program out when nobody has this map open.
+    jumps: OwnedFd,
 }
 
 impl Generation {
-    /// Wraps programs that are loaded and not attached.
-    pub fn new(copying: Copying, dispatcher: OwnedFd) -> Self {
+    /// Takes over the descriptors of programs that are loaded and not attached, in the order of [`Self::descriptors`].
+    pub fn of([dispatcher, verdict, account, jumps]: [OwnedFd; 4]) -> Self {
         Self {
-            object: copying.object,
             dispatcher,
+            verdict,
+            account,
+            jumps,
         }
+    }
+
+    /// What makes the programs.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
+        [&self.dispatcher, &self.verdict, &self.account, &self.jumps].map(AsFd::as_fd)
     }
 
     /// The program to attach.
@@ -148,13 +181,10 @@ impl Generation {
             matched: [0; CAPTURE_SUBSCRIBERS_MAX],
             refused: [0; CAPTURE_SUBSCRIBERS_MAX],
         };
-        for value in self.of_every_cpu("verdict")? {
-            counts.seen += read_plain::<CaptureVerdict>(&value).map_or(0, |verdict| verdict.seen);
+        for value in of_every_cpu::<CaptureVerdict>(&self.verdict)? {
+            counts.seen += value.seen;
         }
-        for value in self.of_every_cpu("account")? {
-            let Some(account) = read_plain::<CaptureAccount>(&value) else {
-                continue;
-            };
+        for account in of_every_cpu::<CaptureAccount>(&self.account)? {
             for subscriber in 0..CAPTURE_SUBSCRIBERS_MAX {
                 counts.matched[subscriber] += account.matched_by(subscriber);
                 counts.refused[subscriber] += account.refused[subscriber];
@@ -171,13 +201,26 @@ impl Generation {
             run_ns: info.run_time_ns,
         }
     }
+}
 
-    fn of_every_cpu(&self, map: &str) -> Result<Vec<Vec<u8>>, CaptureError> {
-        find_map(&self.object, map)?
-            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(CaptureError::load)?
-            .ok_or_else(|| CaptureError::load(format!("map {map} is empty")))
+/// The first value of a map that has one for each CPU.
+fn of_every_cpu<T: Plain>(map: &OwnedFd) -> Result<Vec<T>, CaptureError> {
+    let cpus = libbpf_rs::num_possible_cpus().map_err(CaptureError::load)?;
+    // The kernel rounds each value up to whole words; ours are.
+    let mut values = vec![0_u8; size_of::<T>() * cpus];
+    // SAFETY: key and values outlive the call, and there is room for a value of each CPU.
+    let status = unsafe {
+        sys::bpf_map_lookup_elem(
+            map.as_raw_fd(),
+            std::ptr::from_ref(&0_u32).cast(),
+            values.as_mut_ptr().cast(),
+        )
+    };
+    if status < 0 {
+        return Err(CaptureError::load(io::Error::from_raw_os_error(-status)));
     }
+    let values = values.chunks(size_of::<T>());
+    Ok(values.filter_map(read_plain::<T>).collect())
 }
 
 /// Name of the program that copies packets.
@@ -219,6 +262,8 @@ fn load_copy(
         let done = match name.as_str() {
             "ring" => map.reuse_fd(maps.ring.as_fd()),
             "ring_readers" => map.reuse_fd(maps.readers.as_fd()),
+            "subscriber_sets" => map.reuse_fd(maps.sets.as_fd()),
+            "bells" => map.reuse_fd(maps.bells.as_fd()),
             name if name.ends_with("rodata.options") => map.set_initial_value(plain_bytes(options)),
             _ => Ok(()),
         };

@@ -1,6 +1,7 @@
 //! A ring with its hooks and its subscribers, as the keeper holds it.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use parshall_core::abi::{CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
 use super::attachment::{Attachment, Direction, HookKind};
+use super::bell::Bells;
 use super::dispatcher::{CompiledFilter, Dispatchers};
 use super::generation::{Copying, Counts, Generation, Hook, RunTime};
 use super::preparation::Preparation;
@@ -16,11 +18,16 @@ use super::ring_maps::RingMaps;
 use crate::cpus;
 use crate::grace::Grace;
 use crate::net::interface::{Interface, InterfaceError};
+use crate::net::mapping::Mapping;
 use crate::net::packet_socket::PacketSocket;
 use crate::net::socket::SocketError;
 use crate::ring;
 use crate::ring::memory::Lane;
 use crate::ring::registry::LaneReaders;
+
+/// Words of [`RingMaps::sets`], as offsets in bytes.
+const UNFILTERED: usize = 0;
+const WOKEN: usize = 8;
 
 /// Counts of one hook for one subscriber.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,11 +42,15 @@ pub struct HookCount {
 
 impl HookCount {
     fn add(&mut self, counts: &Counts, bit: usize) {
-        self.seen += counts.seen;
+        // What passed before a subscriber came in the middle of a generation was subtracted.
+        self.seen = self.seen.wrapping_add(counts.seen);
         self.matched += counts.matched[bit];
         self.refused += counts.refused[bit];
     }
 }
+
+/// Subscribers that come with the next programs: their bits, and what they want.
+pub(super) type Joining<'a> = (&'a [usize], &'a [(Subscription, CompiledFilter)]);
 
 /// Where a subscriber begins to read a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,24 +66,39 @@ struct Subscriber {
     filter: CompiledFilter,
     /// Of replaced generations, by hook.
     past: Vec<HookCount>,
+    /// How often the filter was changed.
+    changes: u64,
+    /// The programs have the filter; otherwise the subscriber gets every packet.
+    is_merged: bool,
+    /// The filter stands for one that cannot be merged.
+    is_unmergeable: bool,
+    /// It came with the present programs: those at rest were not for it.
+    is_new: bool,
+}
+
+impl Subscriber {
+    fn new(subscription: Subscription, filter: CompiledFilter, hooks: usize) -> Self {
+        Self {
+            subscription,
+            filter,
+            past: vec![HookCount::default(); hooks],
+            changes: 0,
+            is_merged: false,
+            is_unmergeable: false,
+            is_new: false,
+        }
+    }
 }
 
 struct KeptHook {
     hook: Hook,
     attachment: Attachment,
     generation: Generation,
+    /// Replaced, and some CPU may still run it.
+    resting: Option<Generation>,
     past_run_time: RunTime,
     /// Its interface was removed, and the attachment with it.
     is_removed: bool,
-}
-
-/// Subscribers about to join or to change their filters, each with its bit, and their programs.
-pub(super) struct Join {
-    bits: Vec<usize>,
-    /// They subscribe already, and their counts go on.
-    pub(super) is_replacement: bool,
-    /// The programs.
-    pub(super) preparation: Preparation,
 }
 
 /// The ring.
@@ -82,6 +108,9 @@ pub struct KeptRing {
     /// The register of the readers, for slow-reader preference. Only the keeper maps it writable.
     pub(super) readers: Vec<LaneReaders>,
     pub(super) lanes: Vec<Lane>,
+    /// Bits of the subscribers that get every packet, and of those that are woken.
+    sets: Mapping,
+    bells: Bells,
     hooks: Vec<KeptHook>,
     subscribers: [Option<Subscriber>; CAPTURE_SUBSCRIBERS_MAX],
     /// Free bits that a program may still set, because the kernel refused its successor. No subscriber
@@ -114,11 +143,15 @@ impl KeptRing {
         let maps = RingMaps::make(&layout, cpus, request.discard)?;
         let lanes = Lane::of_map(&maps.ring, cpus, layout, false)?;
         let readers = LaneReaders::of_map(&maps.readers, cpus)?;
+        let page_bytes = rustix::param::page_size();
+        let sets = Mapping::of(&maps.sets, page_bytes, 0, true).map_err(CaptureError::load)?;
         let mut ring = Self {
             name: name.into(),
             maps,
             readers,
             lanes,
+            sets,
+            bells: Bells::new(),
             hooks: Vec::new(),
             subscribers: std::array::from_fn(|_| None),
             stale_bits: 0,
@@ -160,7 +193,7 @@ impl KeptRing {
             (HookChoice::Tcx, _) | (HookChoice::Auto, Direction::Out) => vec![HookKind::Tcx],
             (HookChoice::Auto, Direction::In) => [HookKind::Tcx].into_iter().chain(xdp).collect(),
         };
-        let no_subscribers = Dispatchers::merge(&[], [])?;
+        let no_subscribers = Dispatchers::merge(&[], [interface])?;
         let mut failure = None;
         for kind in kinds {
             let hook = Hook {
@@ -170,11 +203,7 @@ impl KeptRing {
                 kind,
             };
             let attached = Copying::load(&hook, self.hooks.len(), &self.maps)
-                .and_then(|copying| {
-                    let dispatcher =
-                        copying.load_dispatcher(&hook, self.maps.discard, &no_subscribers)?;
-                    Ok(Generation::new(copying, dispatcher))
-                })
+                .and_then(|copying| copying.with_filters(&hook, &self.maps, &no_subscribers))
                 .and_then(|generation| {
                     Attachment::new(interface, kind, direction, generation.program())
                         .map(|attachment| (generation, attachment))
@@ -185,6 +214,7 @@ impl KeptRing {
                         hook,
                         attachment,
                         generation,
+                        resting: None,
                         past_run_time: RunTime::default(),
                         is_removed: false,
                     });
@@ -197,34 +227,128 @@ impl KeptRing {
         Err(failure.unwrap_or_else(|| CaptureError::load("no hook is possible")))
     }
 
-    /// Begins to add subscribers, or to change the filters of those with the bits `replaced`, all or none;
-    /// [`KeptRing::join`] completes it when the programs are ready. Nothing changes until then.
-    pub(super) fn prepare_join(
-        &self,
-        subscriptions: &[(Subscription, CompiledFilter)],
-        replaced: &[usize],
-    ) -> Result<Join, CaptureError> {
-        for (subscription, _) in subscriptions {
-            subscription.check()?;
+    /// Adds subscribers that get every packet until their filters are merged. Returns the bit of each, and the position
+    /// in each lane from which the ring contains its packets. `reserved` bits are taken.
+    ///
+    /// # Errors
+    /// [`CaptureError::Subscribers`] when the ring is full.
+    pub(super) fn add(
+        &mut self,
+        subscriptions: Vec<(Subscription, CompiledFilter)>,
+        reserved: u64,
+    ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
+        let bits = self.free_bits(subscriptions.len(), reserved)?;
+        // The previous subscriber with one of these bits has left, and its last program has ended: its packets
+        // lie before these positions.
+        let starts = self.starts();
+        let mut before = Vec::new();
+        for kept in &self.hooks {
+            let mut seen = kept.generation.counts()?.seen;
+            if let Some(resting) = &kept.resting {
+                seen += resting.counts()?.seen;
+            }
+            before.push(seen);
         }
-        let bits = match replaced {
-            [] => self.free_bits(subscriptions.len())?,
-            _ => replaced.to_vec(),
-        };
-        let leaving = replaced.iter().fold(0, |mask, bit| mask | 1 << bit);
-        let new = bits.iter().zip(subscriptions);
-        let new = new.map(|(bit, (subscription, filter))| (*bit, subscription, filter));
-        let preparation = self.prepare(self.wanted(leaving).into_iter().chain(new).collect())?;
-        Ok(Join {
-            bits,
-            is_replacement: !replaced.is_empty(),
-            preparation,
-        })
+        for (bit, (subscription, filter)) in bits.iter().zip(subscriptions) {
+            let mut subscriber = Subscriber::new(subscription, filter, self.hooks.len());
+            for (past, seen) in subscriber.past.iter_mut().zip(&before) {
+                past.seen = past.seen.wrapping_sub(*seen);
+            }
+            self.subscribers[*bit] = Some(subscriber);
+        }
+        self.set(UNFILTERED, mask_of(&bits), true);
+        Ok((bits, starts))
     }
 
-    fn free_bits(&self, count: usize) -> Result<Vec<usize>, CaptureError> {
+    /// Changes the filters of subscribers, which get every packet until these are merged. Their counts go on.
+    pub(super) fn change(
+        &mut self,
+        bits: &[usize],
+        subscriptions: Vec<(Subscription, CompiledFilter)>,
+    ) {
+        for (bit, (subscription, filter)) in bits.iter().zip(subscriptions) {
+            if let Some(subscriber) = &mut self.subscribers[*bit] {
+                subscriber.subscription = subscription;
+                subscriber.filter = filter;
+                subscriber.changes += 1;
+                (subscriber.is_merged, subscriber.is_unmergeable) = (false, false);
+            }
+        }
+        self.set(UNFILTERED, mask_of(bits), true);
+    }
+
+    /// Lets subscribers whose filters cannot be merged have every packet by the programs.
+    pub(super) fn give_everything(&mut self, bits: &[usize]) {
+        let filter = CompiledFilter::everything(self.hooks.iter().map(|kept| &kept.hook.interface));
+        for bit in bits {
+            if let Some(subscriber) = &mut self.subscribers[*bit] {
+                subscriber.filter = filter.clone();
+                subscriber.is_unmergeable = true;
+            }
+        }
+    }
+
+    /// Whether subscribers get every packet by [`KeptRing::give_everything`].
+    pub(super) fn have_everything(&self, bits: &[usize]) -> bool {
+        let mut subscribers = bits
+            .iter()
+            .filter_map(|bit| self.subscribers[*bit].as_ref());
+        subscribers.all(|one| one.is_unmergeable)
+    }
+
+    /// How often the filters of these subscribers were changed.
+    pub(super) fn changes(&self, bits: &[usize]) -> Vec<u64> {
+        let subscribers = bits.iter().map(|bit| self.subscribers[*bit].as_ref());
+        subscribers
+            .map(|one| one.map_or(0, |one| one.changes))
+            .collect()
+    }
+
+    /// The programs have the present filters of these subscribers: they get only the packets that these accept.
+    pub(super) fn mark_merged(&mut self, bits: &[usize]) {
+        for bit in bits {
+            if let Some(subscriber) = &mut self.subscribers[*bit] {
+                subscriber.is_merged = true;
+            }
+        }
+        self.set(UNFILTERED, mask_of(bits), false);
+    }
+
+    /// Subscribers are about to leave.
+    pub(super) fn begin_leave(&self, bits: &[usize]) {
+        for set in [UNFILTERED, WOKEN] {
+            self.set(set, mask_of(bits), false);
+        }
+    }
+
+    /// Has the kernel wake a subscriber at each packet; returns what it polls.
+    ///
+    /// # Errors
+    /// When this kernel cannot.
+    pub(super) fn wake(&mut self, bit: usize, user: u32) -> Result<OwnedFd, CaptureError> {
+        let bell = self.bells.give(&self.maps.bells, bit, user);
+        let bell = bell.map_err(CaptureError::load)?;
+        self.set(WOKEN, 1 << bit, true);
+        Ok(bell)
+    }
+
+    fn set(&self, set: usize, mask: u64, is_in: bool) {
+        let word = self.sets.word(set);
+        match is_in {
+            true => word.fetch_or(mask, Ordering::SeqCst),
+            false => word.fetch_and(!mask, Ordering::SeqCst),
+        };
+    }
+
+    /// As many bits that no subscriber has.
+    pub(super) fn free_bits(
+        &self,
+        count: usize,
+        reserved: u64,
+    ) -> Result<Vec<usize>, CaptureError> {
+        let taken = self.stale_bits | reserved;
         let bits: Vec<usize> = (0..CAPTURE_SUBSCRIBERS_MAX)
-            .filter(|bit| self.subscribers[*bit].is_none() && self.stale_bits >> bit & 1 == 0)
+            .filter(|bit| self.subscribers[*bit].is_none() && taken >> bit & 1 == 0)
             .take(count)
             .collect();
         if bits.len() < count {
@@ -237,156 +361,115 @@ impl KeptRing {
         Ok(bits)
     }
 
-    /// Adds the subscribers whose programs were prepared, or changes their filters. Returns the bit of each, and the
-    /// position in each lane from which the ring contains the packets of a new one. No packet of the others is lost,
-    /// and each packet passes the old or the new filter of a subscriber that changes.
-    ///
-    /// # Errors
-    /// [`CaptureError`]; nothing has changed then.
+    /// Begins to make programs without subscribers that are to leave, and with those that are to come or whose filters
+    /// are to be merged. Those that get every packet meanwhile are not in the programs. Nothing changes until
+    /// [`KeptRing::install`].
+    pub(super) fn prepare(
+        &self,
+        leaving: &[usize],
+        merging: &[usize],
+        joining: &[Joining<'_>],
+    ) -> Result<Preparation, CaptureError> {
+        let (leaving, merging) = (mask_of(leaving), mask_of(merging));
+        let present = self.subscribers.iter().enumerate();
+        let present = present.filter_map(|(bit, one)| Some((bit, one.as_ref()?)));
+        let staying = present
+            .filter(|(bit, one)| {
+                leaving >> bit & 1 == 0 && (one.is_merged || merging >> bit & 1 == 1)
+            })
+            .map(|(bit, one)| (bit, &one.subscription, &one.filter));
+        let joining = joining.iter().flat_map(|(bits, subscriptions)| {
+            let new = bits.iter().zip(subscriptions.iter());
+            new.map(|(bit, (subscription, filter))| (*bit, subscription, filter))
+        });
+        let hooks: Vec<&Hook> = self.hooks().collect();
+        let subscribers: Vec<_> = staying.chain(joining).collect();
+        Preparation::start(&hooks, &self.maps, &self.grace, &subscribers)
+    }
+
+    /// Adds subscribers with bits from [`KeptRing::free_bits`], just before the programs that serve them are installed.
+    /// Returns the position in each lane from which the ring contains their packets.
     pub(super) fn join(
         &mut self,
-        join: Join,
-        subscriptions: &[(Subscription, CompiledFilter)],
-    ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
-        let Join {
-            bits, preparation, ..
-        } = join;
-        let fresh = preparation.finish()?;
-        // The previous subscriber with one of these bits has left, and its last program has ended: its packets
-        // lie before these positions.
+        bits: &[usize],
+        subscriptions: Vec<(Subscription, CompiledFilter)>,
+    ) -> Vec<Start> {
         let starts = self.starts();
-        let before = self.mask();
-        let mut replaced = Vec::new();
         for (bit, (subscription, filter)) in bits.iter().zip(subscriptions) {
-            let counted = self.subscribers[*bit].as_ref().map(|one| one.past.clone());
-            let new = Subscriber {
-                subscription: subscription.clone(),
-                filter: filter.clone(),
-                past: counted.unwrap_or_else(|| vec![HookCount::default(); self.hooks.len()]),
-            };
-            replaced.push(self.subscribers[*bit].replace(new));
+            let mut subscriber = Subscriber::new(subscription, filter, self.hooks.len());
+            (subscriber.is_merged, subscriber.is_new) = (true, true);
+            self.subscribers[*bit] = Some(subscriber);
         }
-        if let Err(error) = self.replace(fresh, before) {
-            for (bit, old) in bits.into_iter().zip(replaced) {
-                let failed = self.subscribers[bit].take();
-                match (old, failed) {
-                    // It goes on as before, with what was counted meanwhile.
-                    (Some(old), Some(failed)) => {
-                        let past = failed.past;
-                        self.subscribers[bit] = Some(Subscriber { past, ..old });
-                    }
-                    _ => self.stale_bits |= 1 << bit,
-                }
-            }
-            return Err(error);
-        }
-        Ok((bits, starts))
+        starts
     }
 
-    /// Begins to remove subscribers; [`KeptRing::leave`] completes it when the programs are ready.
-    pub(super) fn prepare_leave(&self, bits: &[usize]) -> Result<Preparation, CaptureError> {
-        let leaving = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
-        self.prepare(self.wanted(leaving))
-    }
-
-    /// Removes subscribers after new programs were prepared. Returns the account of each, and the position in each
-    /// lane up to which it may have packets.
+    /// Exchanges the programs. No packet of the subscribers is lost. The old programs may run until a grace period has
+    /// passed; then comes [`KeptRing::rest`], also after an error.
     ///
     /// # Errors
-    /// [`CaptureError`] when the kernel refused the programs of the remaining subscribers.
-    pub(super) fn leave(
-        &mut self,
-        bits: &[usize],
-        preparation: Result<Preparation, CaptureError>,
-    ) -> Result<(Vec<Vec<HookCount>>, Vec<u64>), CaptureError> {
-        let before = self.mask();
-        let fresh = preparation.and_then(Preparation::finish);
-        let leaving: Vec<(usize, Option<Subscriber>)> = bits
-            .iter()
-            .map(|bit| (*bit, self.subscribers[*bit].take()))
-            .collect();
-        let past = fresh.and_then(|fresh| self.replace(fresh, before));
-        if past.is_err() {
-            self.stale_bits |= bits.iter().fold(0, |mask, bit| mask | 1 << bit);
-        }
-        let mut accounts = Vec::new();
-        for (bit, subscriber) in leaving {
-            let mut account = subscriber.map(|left| left.past).unwrap_or_default();
-            for (count, counts) in account.iter_mut().zip(past.as_deref().unwrap_or_default()) {
-                count.add(counts, bit);
-            }
-            accounts.push(account);
-        }
-        past?;
-        Ok((accounts, self.positions()))
-    }
-
-    /// Subscriptions of all subscribers except those whose bits are set.
-    fn wanted(&self, leaving: u64) -> Vec<(usize, &Subscription, &CompiledFilter)> {
-        let present = self.subscribers.iter().enumerate();
-        present
-            .filter(|(bit, _)| leaving >> bit & 1 == 0)
-            .filter_map(|(bit, one)| {
-                let one = one.as_ref()?;
-                Some((bit, &one.subscription, &one.filter))
-            })
-            .collect()
-    }
-
-    fn prepare(
-        &self,
-        subscribers: Vec<(usize, &Subscription, &CompiledFilter)>,
-    ) -> Result<Preparation, CaptureError> {
-        let hooks: Vec<&Hook> = self.hooks().collect();
-        Preparation::start(&hooks, &self.maps, &subscribers)
-    }
-
-    /// Replaces the programs and adds the counts of the replaced ones to the subscribers `served` that
-    /// remain. Returns those counts, by hook.
-    fn replace(
-        &mut self,
-        fresh: Vec<Generation>,
-        served: u64,
-    ) -> Result<Vec<Counts>, CaptureError> {
-        let mut past = Vec::new();
-        let mut result = Ok(());
+    /// The kernel refused a program; some hooks have the old ones then.
+    pub(super) fn install(&mut self, fresh: Vec<Generation>) -> Result<(), CaptureError> {
         for (kept, fresh) in self.hooks.iter_mut().zip(fresh) {
             if let Err(error) = kept.attachment.replace(fresh.program()) {
                 if !is_removed(&error) {
-                    result = Err(CaptureError::load(error));
-                    break;
+                    return Err(CaptureError::load(error));
                 }
                 kept.is_removed = true;
             }
-            past.push(std::mem::replace(&mut kept.generation, fresh));
+            kept.resting = Some(std::mem::replace(&mut kept.generation, fresh));
         }
-        result = result.and(self.grace.wait());
-        // The counts of the replaced programs are added even after a failure: nothing else has them.
-        let mut all = Vec::new();
-        for (number, generation) in past.iter().enumerate() {
+        Ok(())
+    }
+
+    /// Waits until no CPU runs a program that was replaced, where [`Preparation::has_rested`] did not.
+    pub(super) fn wait(&self) -> Result<(), CaptureError> {
+        self.grace.wait()
+    }
+
+    /// Adds the counts of the replaced programs to their subscribers, after they have come to rest.
+    ///
+    /// # Errors
+    /// When the kernel does not give the counts.
+    pub(super) fn rest(&mut self) -> Result<(), CaptureError> {
+        let mut result = Ok(());
+        for (number, kept) in self.hooks.iter_mut().enumerate() {
+            let Some(generation) = kept.resting.take() else {
+                continue;
+            };
             match generation.counts() {
                 Ok(counts) => {
-                    self.book(number, &counts, generation.run_time(), served);
-                    all.push(counts);
+                    kept.past_run_time.add(generation.run_time());
+                    for (bit, subscriber) in self.subscribers.iter_mut().enumerate() {
+                        if let Some(subscriber) = subscriber
+                            && !subscriber.is_new
+                        {
+                            subscriber.past[number].add(&counts, bit);
+                        }
+                    }
                 }
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        result?;
-        self.stale_bits = 0;
-        Ok(all)
+        for subscriber in self.subscribers.iter_mut().flatten() {
+            subscriber.is_new = false;
+        }
+        result
     }
 
-    /// Adds the counts of a hook's replaced program to the subscribers `served` that remain.
-    fn book(&mut self, hook: usize, counts: &Counts, run_time: RunTime, served: u64) {
-        self.hooks[hook].past_run_time.add(run_time);
-        for (bit, subscriber) in self.subscribers.iter_mut().enumerate() {
-            if let Some(subscriber) = subscriber
-                && served >> bit & 1 == 1
-            {
-                subscriber.past[hook].add(counts, bit);
-            }
+    /// The programs that still might set bits of nobody are replaced.
+    pub(super) fn forget_stale_bits(&mut self) {
+        self.stale_bits = 0;
+    }
+
+    /// Removes subscribers, whose bits the programs may still set unless they came to rest. Returns the account of each.
+    pub(super) fn remove(&mut self, bits: &[usize], is_at_rest: bool) -> Vec<Vec<HookCount>> {
+        if !is_at_rest {
+            self.stale_bits |= mask_of(bits);
         }
+        let leaving = bits.iter().map(|bit| self.subscribers[*bit].take());
+        leaving
+            .map(|left| left.map(|left| left.past).unwrap_or_default())
+            .collect()
     }
 
     /// Counts of a subscriber so far, by hook.
@@ -397,6 +480,11 @@ impl KeptRing {
         let mut account = subscriber.past.clone();
         for (count, kept) in account.iter_mut().zip(&self.hooks) {
             count.add(&kept.generation.counts()?, bit);
+            if let Some(resting) = &kept.resting
+                && !subscriber.is_new
+            {
+                count.add(&resting.counts()?, bit);
+            }
         }
         Ok(account)
     }
@@ -408,6 +496,9 @@ impl KeptRing {
             .map(|kept| {
                 let mut run_time = kept.past_run_time;
                 run_time.add(kept.generation.run_time());
+                if let Some(resting) = &kept.resting {
+                    run_time.add(resting.run_time());
+                }
                 run_time
             })
             .collect()
@@ -474,10 +565,10 @@ impl KeptRing {
         };
         self.lanes.iter().map(start).collect()
     }
+}
 
-    fn mask(&self) -> u64 {
-        self.subscribers().fold(0, |mask, (bit, _)| mask | 1 << bit)
-    }
+fn mask_of(bits: &[usize]) -> u64 {
+    bits.iter().fold(0, |mask, bit| mask | 1 << bit)
 }
 
 /// Keeps an interface promiscuous while the socket is open.

@@ -13,6 +13,7 @@
 pub mod attachment;
 pub mod backend;
 pub mod batch;
+pub mod bell;
 pub mod client;
 pub mod collector;
 pub mod dispatcher;

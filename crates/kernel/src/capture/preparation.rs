@@ -1,5 +1,6 @@
 //! Merges filters and loads the programs for them, in a process of its own. Its memory and time are
-//! limited, the keeper answers others meanwhile, and the old programs run until the new ones exist.
+//! limited, the keeper answers others meanwhile, and the old programs run until the new ones exist. When the keeper
+//! has exchanged them, the process waits until no CPU runs the old ones.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,14 +17,13 @@ use super::keeper::channel::Channel;
 use super::keeper::privileges;
 use super::request::Subscription;
 use super::ring_maps::RingMaps;
+use crate::grace::Grace;
 use crate::session::InstrumentError as _;
 
 /// What the process may take, above what the keeper has when it starts.
 const MEMORY_MAX_BYTES: u64 = 1 << 30;
 /// How long it may take: less than the timeout of those who ask.
 const TIME_MAX: Duration = Duration::from_secs(40);
-/// Programs in one message.
-const PROGRAMS: usize = 4;
 /// Below the processes that capture, when CPUs are scarce.
 const NICE: i32 = 10;
 
@@ -31,11 +31,17 @@ const NICE: i32 = 10;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Outcome {
-    /// The programs of the next hooks come beside the message.
+    /// The programs of the next hook come beside the message.
     Programs,
     /// The preparation failed.
     Refused { message: String, is_usage: bool },
+    /// No CPU runs a program that was replaced before the keeper asked.
+    Rested,
 }
+
+/// The keeper's request to wait until no CPU runs a program that was replaced.
+#[derive(Debug, Serialize, Deserialize)]
+struct Rest;
 
 /// Who wants what, by bits.
 pub(super) type Subscribers<'ring> = [(usize, &'ring Subscription, &'ring CompiledFilter)];
@@ -45,8 +51,7 @@ pub(super) struct Preparation {
     process: Pid,
     channel: Channel,
     deadline: Instant,
-    /// By hook.
-    copying: Vec<Copying>,
+    hooks: usize,
     subscribers: usize,
 }
 
@@ -55,13 +60,9 @@ impl Preparation {
     pub fn start(
         hooks: &[&Hook],
         maps: &RingMaps,
+        grace: &Grace,
         subscribers: &Subscribers<'_>,
     ) -> Result<Self, CaptureError> {
-        let copying = hooks
-            .iter()
-            .enumerate()
-            .map(|(number, hook)| Copying::load(hook, number, maps))
-            .collect::<Result<Vec<_>, _>>()?;
         let (ours, theirs) = Channel::sockets().map_err(CaptureError::keeper)?;
         let memory_bytes = address_space_bytes().map_err(CaptureError::keeper)? + MEMORY_MAX_BYTES;
         let keeper = rustix::process::getpid();
@@ -73,7 +74,7 @@ impl Preparation {
                 process,
                 channel: Channel::new(ours),
                 deadline: Instant::now() + TIME_MAX,
-                copying,
+                hooks: hooks.len(),
                 subscribers: subscribers.len(),
             }),
             _ if forked < 0 => Err(CaptureError::keeper(io::Error::last_os_error())),
@@ -81,8 +82,9 @@ impl Preparation {
                 drop(ours);
                 let done = catch_unwind(AssertUnwindSafe(|| {
                     confine(keeper, memory_bytes)?;
-                    let channel = Channel::new(theirs);
-                    make(&channel, hooks, maps.discard, &copying, subscribers)
+                    let mut channel = Channel::new(theirs);
+                    make(&channel, hooks, maps, subscribers)?;
+                    rest(&mut channel, grace)
                 }));
                 // SAFETY: ends this process at once; nothing of the keeper's is to be undone here.
                 unsafe { libc::_exit(i32::from(!matches!(done, Ok(Ok(()))))) }
@@ -99,18 +101,22 @@ impl Preparation {
     ///
     /// # Errors
     /// What the process refused, or that it took too much.
-    pub fn finish(mut self) -> Result<Vec<Generation>, CaptureError> {
-        let mut dispatchers: Vec<OwnedFd> = Vec::new();
-        while dispatchers.len() < self.copying.len() {
+    pub fn programs(&mut self) -> Result<Vec<Generation>, CaptureError> {
+        let mut made = Vec::new();
+        while made.len() < self.hooks {
             let left = self.deadline.saturating_duration_since(Instant::now());
             match self.channel.receive(left) {
-                Ok((Outcome::Programs, programs)) => dispatchers.extend(programs),
+                Ok((Outcome::Programs, programs)) => {
+                    let programs = <[OwnedFd; 4]>::try_from(programs)
+                        .map_err(|_| CaptureError::keeper("too many open files"))?;
+                    made.push(Generation::of(programs));
+                }
                 Ok((Outcome::Refused { message, is_usage }, _)) => {
                     return Err(CaptureError::Refused { message, is_usage });
                 }
                 // It has ended, or a signal came.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && !self.is_late() => {}
-                Err(_) => {
+                Ok((Outcome::Rested, _)) | Err(_) => {
                     return Err(CaptureError::TooMuch {
                         filters: self.subscribers,
                         memory_mib: MEMORY_MAX_BYTES >> 20,
@@ -119,12 +125,19 @@ impl Preparation {
                 }
             }
         }
-        let copying = std::mem::take(&mut self.copying);
-        Ok(copying
-            .into_iter()
-            .zip(dispatchers)
-            .map(|(copying, dispatcher)| Generation::new(copying, dispatcher))
-            .collect())
+        Ok(made)
+    }
+
+    /// The programs were exchanged: has the process wait until the old ones have ended. It is readable then.
+    pub fn begin_rest(&self) {
+        // If it has ended, it is readable, too.
+        let _ = self.channel.send(&Rest, &[]);
+    }
+
+    /// Whether no CPU runs the old programs; false when the process ended before it knew.
+    pub fn has_rested(&mut self) -> bool {
+        let received = self.channel.receive(Duration::ZERO);
+        matches!(received, Ok((Outcome::Rested, _)))
     }
 }
 
@@ -169,24 +182,23 @@ fn confine(keeper: Pid, memory_bytes: u64) -> io::Result<()> {
 fn make(
     channel: &Channel,
     hooks: &[&Hook],
-    discard: bool,
-    copying: &[Copying],
+    maps: &RingMaps,
     subscribers: &Subscribers<'_>,
 ) -> io::Result<()> {
     let made = Dispatchers::merge(subscribers, hooks.iter().map(|hook| &hook.interface)).and_then(
         |dispatchers| {
+            let hooks = hooks.iter().enumerate();
             hooks
-                .iter()
-                .zip(copying)
-                .map(|(hook, copying)| copying.load_dispatcher(hook, discard, &dispatchers))
-                .collect::<Result<Vec<OwnedFd>, _>>()
+                .map(|(number, hook)| {
+                    Copying::load(hook, number, maps)?.with_filters(hook, maps, &dispatchers)
+                })
+                .collect::<Result<Vec<Generation>, _>>()
         },
     );
     match made {
-        Ok(programs) => programs.chunks(PROGRAMS).try_for_each(|some| {
-            let some: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
-            channel.send(&Outcome::Programs, &some)
-        }),
+        Ok(programs) => programs
+            .iter()
+            .try_for_each(|one| channel.send(&Outcome::Programs, &one.descriptors())),
         Err(error) => channel.send(
             &Outcome::Refused {
                 message: error.to_string(),
@@ -195,4 +207,11 @@ fn make(
             &[],
         ),
     }
+}
+
+/// Waits for the keeper's request, and then until no CPU runs a program that was replaced before.
+fn rest(channel: &mut Channel, grace: &Grace) -> io::Result<()> {
+    let (Rest, _) = channel.receive(TIME_MAX)?;
+    grace.wait().map_err(io::Error::other)?;
+    channel.send(&Outcome::Rested, &[])
 }

@@ -3,7 +3,7 @@
 use libbpf_rs::MapHandle;
 use parshall_core::abi::RingLayout;
 
-use super::CaptureError;
+use super::{CaptureError, bell};
 use crate::free_memory::available_bytes;
 use crate::net::mapping::mappable_array;
 use crate::ring;
@@ -15,6 +15,10 @@ pub(super) struct RingMaps {
     pub ring: MapHandle,
     /// The register of its readers.
     pub readers: MapHandle,
+    /// Two words, subscribers as bits: those that get every packet, and those that are woken at each packet.
+    pub sets: MapHandle,
+    /// What wakes each subscriber.
+    pub bells: MapHandle,
     /// Its constants.
     pub layout: RingLayout,
     /// Packets go no further than the hook.
@@ -33,6 +37,9 @@ impl RingMaps {
         Ok(Self {
             ring,
             readers: make("parshall_read", LANE_READERS_BYTES).map_err(CaptureError::load)?,
+            sets: mappable_array("parshall_sets", 2 * size_of::<u64>(), 1)
+                .map_err(CaptureError::load)?,
+            bells: bell::make_table().map_err(CaptureError::load)?,
             layout: *layout,
             discard,
         })

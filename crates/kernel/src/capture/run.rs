@@ -146,7 +146,7 @@ impl Run {
                 }
             }
             KeeperMessage::Account { counts, .. } => self.counts = counts,
-            KeeperMessage::Left(_) | KeeperMessage::Replaced => {} // not requested
+            KeeperMessage::Left(_) | KeeperMessage::Replaced | KeeperMessage::Merged { .. } => {} // not requested
         }
         Ok(())
     }

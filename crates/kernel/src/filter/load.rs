@@ -22,6 +22,8 @@ pub struct Maps<'fds> {
     /// `BPF_MAP_TYPE_PROG_ARRAY`. The kernel lets a program into slot 0 only when it was loaded
     /// with the same type, flags and expected attach type as this one: see [`load`].
     pub jumps: BorrowedFd<'fds>,
+    /// `BPF_MAP_TYPE_ARRAY` with one word: subscribers, as bits, that get every packet.
+    pub unfiltered: BorrowedFd<'fds>,
 }
 
 /// Why a program was not loaded.
@@ -62,6 +64,7 @@ pub fn load(program: &EmittedProgram, maps: Maps<'_>) -> Result<OwnedFd, LoadErr
         let map = match address.map {
             Map::Verdict => maps.verdict,
             Map::Jumps => maps.jumps,
+            Map::Unfiltered => maps.unfiltered,
         };
         instructions[address.position].immediate = map.as_raw_fd();
     }
@@ -83,7 +86,7 @@ pub fn load(program: &EmittedProgram, maps: Maps<'_>) -> Result<OwnedFd, LoadErr
 }
 
 /// Type, type of attachment and flags of the programs of a hook.
-pub(crate) fn load_options(hook: Hook) -> (sys::bpf_prog_type, sys::bpf_prog_load_opts) {
+fn load_options(hook: Hook) -> (sys::bpf_prog_type, sys::bpf_prog_load_opts) {
     let (kind, expected_attach_type, prog_flags) = match hook {
         Hook::Xdp { frags: true } => (
             sys::BPF_PROG_TYPE_XDP,

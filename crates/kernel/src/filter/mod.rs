@@ -10,6 +10,6 @@ mod trial;
 mod words;
 
 pub use expression::{Expression, ExpressionError};
-pub(crate) use load::load_options;
+
 pub use load::{LoadError, Maps, load};
 pub use trial::{Trial, try_out};

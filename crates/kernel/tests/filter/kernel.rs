@@ -51,6 +51,7 @@ pub struct Surroundings {
     hook: Hook,
     verdict: OwnedFd,
     jumps: OwnedFd,
+    unfiltered: OwnedFd,
     cpus: usize,
 }
 
@@ -67,6 +68,7 @@ impl Surroundings {
             hook,
             verdict: map(sys::BPF_MAP_TYPE_PERCPU_ARRAY, verdict_bytes),
             jumps: map(sys::BPF_MAP_TYPE_PROG_ARRAY, 4),
+            unfiltered: map(sys::BPF_MAP_TYPE_ARRAY, 8),
             // SAFETY: the function takes nothing.
             cpus: unsafe { sys::libbpf_num_possible_cpus() } as usize,
         };
@@ -97,6 +99,7 @@ impl Surroundings {
         let maps = Maps {
             verdict: self.verdict.as_fd(),
             jumps: self.jumps.as_fd(),
+            unfiltered: self.unfiltered.as_fd(),
         };
         let program = load(&program, maps).unwrap_or_else(|error| {
             let log: Vec<&str> = error.log.lines().collect();
@@ -123,6 +126,11 @@ impl Surroundings {
             )
         };
         assert_eq!(status, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// Has the programs give every frame to these subscribers.
+    pub fn set_unfiltered(&self, subscribers: u64) {
+        self.set(&self.unfiltered, &subscribers.to_ne_bytes());
     }
 
     pub fn clear(&self) {

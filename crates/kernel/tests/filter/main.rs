@@ -10,4 +10,5 @@ mod memory;
 mod same_verdict;
 mod socket_view;
 mod traffic;
+mod unfiltered;
 mod witness;

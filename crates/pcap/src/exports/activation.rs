@@ -49,8 +49,7 @@ export_options! {
     fn pcap_set_tstamp_type(value: c_int) = |options| options.time_stamp_type = value;
     fn pcap_set_tstamp_precision(value: c_int) = |options| options.precision = value;
     fn pcap_set_protocol_linux(value: c_int) = |options| options.protocol = value;
-    // A ring delivers at once anyway.
-    fn pcap_set_immediate_mode(_value: c_int) = |_options| ();
+    fn pcap_set_immediate_mode(value: c_int) = |options| options.is_immediate = value != 0;
 }
 
 unsafe fn set(

@@ -5,14 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use libc::{c_char, c_int, c_uchar};
-use parshall_kernel::clock::monotonic_ns;
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::{activated, fail};
 use crate::abi::{ERROR, ERROR_BREAK, Handler, PacketHeader, Pcap};
-use crate::cancellation;
+use crate::cancellation::{self, Uncancellable};
+use crate::error_text;
 use crate::forwards::system_function;
 use crate::handles::{self, Handle};
-use crate::live::{HOLD_BACK_NS, Live, NAP, NAP_MAX};
+use crate::live::{Live, NAP, NAP_MAX};
 use crate::lock;
 
 /// Packets of one `pcap_dispatch` without a count: about what a block of a packet socket has.
@@ -79,6 +80,17 @@ pub unsafe extern "C-unwind" fn pcap_setnonblock(
     // SAFETY: the caller keeps what libpcap asks for.
     unsafe {
         if let Some((_, live)) = activated(pcap) {
+            let _uncancellable = Uncancellable::new();
+            let was_nonblocking = live.is_nonblocking.load(Ordering::Relaxed);
+            // As libpcap, which needs a descriptor to wait.
+            if is_nonblocking == 0
+                && was_nonblocking
+                && let Err(reason) = eventfd(0, EventfdFlags::CLOEXEC)
+            {
+                let reason = error_text::of_kernel(reason);
+                error_text::write(error, &format!("Could not open eventfd: {reason}"));
+                return ERROR;
+            }
             live.is_nonblocking
                 .store(is_nonblocking != 0, Ordering::Relaxed);
             return 0;
@@ -134,8 +146,9 @@ fn read(
     let mut taken = 0;
     let deadline = live.timeout.map(|timeout| Instant::now() + timeout);
     let mut nap = NAP;
+    let mut may_wait = false;
     loop {
-        let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
+        let horizon_ns = live.horizon_ns();
         loop {
             // As libpcap on Linux, also when packets were taken. What is left of `wake` ends one more wait.
             if handle.is_broken.load(Ordering::Relaxed) {
@@ -155,6 +168,12 @@ fn read(
             return taken;
         }
         let is_nonblocking = live.is_nonblocking.load(Ordering::Relaxed);
+        if !is_nonblocking && !may_wait && live.silence_bell() {
+            // A packet may have come in between.
+            may_wait = true;
+            continue;
+        }
+        may_wait = false;
         let wait = if is_nonblocking { Duration::ZERO } else { nap };
         // Also without waiting: the keeper may have ended.
         if let Err(reason) = live.wait(wait, &handle.wake) {

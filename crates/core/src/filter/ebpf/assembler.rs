@@ -63,6 +63,14 @@ impl Assembler {
         self.put(second);
     }
 
+    /// Puts the address of the first value of map number `map`, an array, into a register.
+    pub fn put_map_value(&mut self, to: Register, map: usize) {
+        let [first, second] = Instruction::map_value(to);
+        self.items.push(Item::Map(map));
+        self.put(first);
+        self.put(second);
+    }
+
     /// Jumps to a label.
     pub fn jump(&mut self, to: Label) {
         self.jumped_to[to.0] = true;

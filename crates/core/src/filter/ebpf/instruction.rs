@@ -232,6 +232,15 @@ impl Instruction {
         ]
     }
 
+    /// Both slots of the address of an array's first value; the map's file descriptor is filled in at load.
+    pub fn map_value(to: Register) -> [Self; 2] {
+        const PSEUDO_MAP_VALUE: u8 = 2;
+        [
+            Self::new(0x18, to as u8, PSEUDO_MAP_VALUE, 0, 0),
+            Self::new(0x00, 0, 0, 0, 0),
+        ]
+    }
+
     /// Both slots of a map's address; the map's file descriptor is filled in at load.
     pub fn map(to: Register) -> [Self; 2] {
         const PSEUDO_MAP_FD: u8 = 1;

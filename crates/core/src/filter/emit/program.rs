@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use super::slots::{COPY, COPY_BYTES, SCRATCH, Slots};
 use super::{Emitter, Hook, TAG_BYTES, TAG_END, TAG_START, Target, View};
-use crate::abi::CaptureVerdict;
+use crate::abi::{CAPTURE_SNAPLEN_MAX, CaptureVerdict};
 use crate::filter::condition::Condition;
 use crate::filter::ebpf::Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
 use crate::filter::ebpf::{
@@ -21,6 +21,8 @@ pub enum Map {
     Verdict,
     /// `BPF_MAP_TYPE_PROG_ARRAY`; slot 0 takes the frames that a filter accepts.
     Jumps,
+    /// `BPF_MAP_TYPE_ARRAY` with one word: subscribers, as bits, that get every frame.
+    Unfiltered,
 }
 
 /// Where the file descriptor of a map belongs.
@@ -49,12 +51,14 @@ const SEEN: i16 = offset_of!(CaptureVerdict, seen) as i16;
 pub(super) const SUBSCRIBERS: i16 = offset_of!(CaptureVerdict, subscribers) as i16;
 const SNAPLEN: i16 = offset_of!(CaptureVerdict, snaplen) as i16;
 pub(super) const LENGTH: i16 = SNAPLEN;
+const UNFILTERED_SNAPLEN: i16 = offset_of!(CaptureVerdict, unfiltered_snaplen) as i16;
 
 /// In the order of their discriminants.
-const MAPS: [Map; 2] = [Map::Verdict, Map::Jumps];
+const MAPS: [Map; 3] = [Map::Verdict, Map::Jumps, Map::Unfiltered];
 
 impl MergedFilter {
-    /// Makes the eBPF program that counts a frame as seen and finds its subscribers. If there are any, it
+    /// Makes the eBPF program that counts a frame as seen and finds its subscribers: those whose filters accept it, and
+    /// those in [`Map::Unfiltered`]. If there are any, it
     /// stores subscribers and snapshot length in the verdict and continues in slot 0 of [`Map::Jumps`]. It
     /// returns the verdict of the target.
     ///
@@ -123,7 +127,7 @@ impl Emitter<'_> {
         self.put(Instruction::load(Size::Double, R1, R9, SEEN));
         self.alu64(Alu::Add, R1, 1);
         self.put(Instruction::store(Size::Double, R9, SEEN, R1));
-        self.clear_subscribers();
+        self.begin_with_unfiltered();
         let (data, data_end) = (self.target.data(), self.target.data_end());
         self.put(Instruction::load(Size::Word, R7, R6, data));
         self.put(Instruction::load(Size::Word, R8, R6, data_end));
@@ -151,7 +155,7 @@ impl Emitter<'_> {
         }
         if self.assembler.is_jumped_to(self.copied) {
             self.assembler.place(self.copied);
-            self.clear_subscribers();
+            self.begin_with_unfiltered();
             self.copy_start();
             if self.questions(View::Copied)? {
                 self.assembler.jump(finish);
@@ -160,9 +164,17 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn clear_subscribers(&mut self) {
-        let clear = Instruction::store_constant(Size::Double, R9, SUBSCRIBERS, 0);
-        self.put(clear);
+    /// Begins the set of subscribers with those that get every frame.
+    fn begin_with_unfiltered(&mut self) {
+        let none = self.assembler.label();
+        self.assembler.put_map_value(R1, Map::Unfiltered as usize);
+        self.put(Instruction::load(Size::Double, R1, R1, 0));
+        self.put(Instruction::store(Size::Double, R9, SUBSCRIBERS, R1));
+        self.branch(Bits::B64, Test::Equal, R1, 0, none);
+        // Their snapshot lengths are not in the program either.
+        self.alu64(Alu::Move, R1, CAPTURE_SNAPLEN_MAX as i32);
+        self.assembler.place(none);
+        self.put(Instruction::store(Size::Word, R9, UNFILTERED_SNAPLEN, R1));
     }
 
     /// Stores the frame's length in the verdict, if a question needs it.
@@ -271,6 +283,9 @@ impl Emitter<'_> {
         self.branch(Bits::B64, Test::Equal, R1, 0, pass);
         let found = self.assembler.label();
         let snaplens = &self.filter.snaplens;
+        if snaplens.is_empty() {
+            self.alu32(Alu::Move, R3, 0);
+        }
         for (at, &(snaplen_bytes, subscribers)) in snaplens.iter().enumerate() {
             self.alu32(Alu::Move, R3, snaplen_bytes as i32);
             // The remaining subscribers have the last, shortest snapshot length.
@@ -280,6 +295,11 @@ impl Emitter<'_> {
             }
         }
         self.assembler.place(found);
+        let longest = self.assembler.label();
+        self.put(Instruction::load(Size::Word, R2, R9, UNFILTERED_SNAPLEN));
+        self.branch(Bits::B64, Test::LessOrEqual, R2, R3, longest);
+        self.alu64(Alu::Move, R3, R2);
+        self.assembler.place(longest);
         self.put(Instruction::store(Size::Word, R9, SNAPLEN, R3));
         self.alu64(Alu::Move, R1, R6);
         self.assembler.put_map(R2, Map::Jumps as usize);

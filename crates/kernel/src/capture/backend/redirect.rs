@@ -132,9 +132,11 @@ fn filter_before(
     };
     let verdict = create(MapType::PercpuArray, "verdict", size_of::<CaptureVerdict>())?;
     let jumps = create(MapType::ProgArray, "jumps", size_of::<i32>())?;
+    let unfiltered = create(MapType::Array, "unfiltered", size_of::<u64>())?;
     let maps = Maps {
         verdict: verdict.as_fd(),
         jumps: jumps.as_fd(),
+        unfiltered: unfiltered.as_fd(),
     };
     let filter = filter::load(&emitted, maps).map_err(io::Error::other)?;
     let descriptor = program.as_raw_fd().to_ne_bytes();

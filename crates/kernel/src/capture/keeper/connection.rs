@@ -8,6 +8,7 @@ use super::channel::Channel;
 use super::limits::{IDLE_MAX, MESSAGE_OF_A_MEMBER_MAX_BYTES, UNSUBSCRIBED_MAX, User};
 use super::message::{Answer, Request};
 use crate::capture::CaptureError;
+use crate::capture::kept_ring::Start;
 use crate::session::InstrumentError as _;
 
 /// Who is connected.
@@ -24,6 +25,8 @@ pub(super) struct Connection {
     pub is_member: bool,
     pub reader_slot: Option<usize>,
     pub bits: Vec<usize>,
+    /// From where it reads, while its first programs are installed.
+    pub starts: Vec<Start>,
     /// It closed, or cannot be reached.
     pub is_over: bool,
 }
@@ -42,6 +45,7 @@ impl Connection {
             is_member: false,
             reader_slot: None,
             bits: Vec::new(),
+            starts: Vec::new(),
             is_over: false,
         }
     }

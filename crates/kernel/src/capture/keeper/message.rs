@@ -11,7 +11,7 @@ use crate::capture::request::{RingRequest, Subscription};
 use crate::net::interface::Interface;
 
 /// Version of these messages and of the records in the ring.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// From a subscriber to the keeper.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,7 +35,15 @@ pub enum Request {
         /// What each wants, and its filter as a program.
         subscriptions: Vec<(Subscription, CompiledFilter)>,
     },
-    /// Changes the filters of all subscribers of this connection, in their order. Their counts go on.
+    /// Takes in subscribers that filter themselves until their filters are merged: they get every packet at once.
+    SubscribeAtOnce {
+        /// What each wants, and its filter as a program.
+        subscriptions: Vec<(Subscription, CompiledFilter)>,
+        /// The kernel is to wake the subscriber, which is one, at each packet: a bell comes beside the answer.
+        is_immediate: bool,
+    },
+    /// Changes the filters of all subscribers of this connection, in their order. Their counts go on. They get every
+    /// packet, and filter themselves, until the new filters are merged.
     Replace {
         /// What each wants from now on, and its filter as a program.
         subscriptions: Vec<(Subscription, CompiledFilter)>,
@@ -55,15 +63,20 @@ pub enum Answer {
     /// To `Create` and `Join`, with the ring's descriptor, and under slow-reader preference that of the
     /// register of readers.
     Ring(RingDescription),
-    /// To `Subscribe`.
+    /// To `Subscribe` and `SubscribeAtOnce`.
     Subscribed {
         /// The bit of each.
         bits: Vec<usize>,
         /// For each lane: where what they want begins.
         starts: Vec<Start>,
     },
-    /// To `Replace`: packets that the hooks see from now on pass the new filters alone.
+    /// To `Replace`: the subscribers get every packet that the hooks see from now on.
     Replaced,
+    /// Unasked, after `Replace`: they get only the packets that their filters accept.
+    Merged {
+        /// The number of `Replace` requests up to then.
+        changes: u64,
+    },
     /// To `Account`.
     Account {
         /// For each subscription of the connection, by hook.

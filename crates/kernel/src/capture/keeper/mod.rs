@@ -3,7 +3,7 @@
 //!
 //! The process that creates a ring starts it, and it lives until the last reader leaves: the creator may
 //! leave before the others. It handles requests one after another, in one thread. A process beside it
-//! makes the programs for other subscribers, which takes long, for one change at a time. A closed
+//! makes the programs for other subscribers, which takes long, for all changes together that wait. A closed
 //! connection has left, and so has a process that died.
 //!
 //! It never waits: it queues what an end does not read, within bounds, and disconnects an end that
@@ -28,7 +28,7 @@ use libbpf_rs::MapHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 
-use self::changes::{Change, ChangeRequest, Changes};
+use self::changes::{ChangeKind, ChangeRequest, Changes, Step};
 use self::connection::{Connection, refusal};
 use self::directory::Listener;
 use self::limits::{
@@ -42,7 +42,7 @@ use self::message::{
 use super::CaptureError;
 use super::dispatcher::CompiledFilter;
 use super::generation::Hook;
-use super::kept_ring::{Join, KeptRing};
+use super::kept_ring::KeptRing;
 use super::request::{RingRequest, Subscription};
 use crate::cost::CostSampler;
 use crate::net::interface::namespace_number;
@@ -164,7 +164,11 @@ impl Keeper {
                 .map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN)),
         );
         let connections = 2 + self.connections.len();
-        match poll(&mut waiting, Some(&NAP)) {
+        let delay = self.changes.delay().map(|delay| Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(delay.subsec_nanos()),
+        });
+        match poll(&mut waiting, Some(&delay.unwrap_or(NAP))) {
             Ok(_) => waiting
                 .iter()
                 .take(connections)
@@ -256,25 +260,35 @@ impl Keeper {
         let answer = match request {
             Request::Join { version } => check_version(version).and_then(|()| self.join(number)),
             Request::Subscribe { subscriptions } => {
-                match self.may_subscribe(number, subscriptions.len()) {
+                let may = self.may_subscribe(number, subscriptions.len());
+                let may = may.and_then(|()| self.may_wait(self.connections[number].user));
+                match may.and_then(|()| check(&subscriptions)) {
                     Ok(()) => {
                         let Connection { number, user, .. } = self.connections[number];
-                        self.changes.join(number, user, subscriptions, Vec::new());
+                        self.changes.join(number, user, subscriptions);
                         return;
                     }
                     Err(error) => Err(error),
                 }
             }
+            Request::SubscribeAtOnce {
+                subscriptions,
+                is_immediate,
+            } => self
+                .may_subscribe(number, subscriptions.len())
+                .and_then(|()| check(&subscriptions))
+                .and_then(|()| self.subscribe_at_once(number, subscriptions, is_immediate)),
             Request::Replace { subscriptions } => {
-                match self.may_replace(number, subscriptions.len()) {
-                    Ok(()) => {
-                        let connection = &self.connections[number];
+                let connection = &self.connections[number];
+                if connection.bits.is_empty() || connection.bits.len() != subscriptions.len() {
+                    Err(CaptureError::keeper("replace all subscriptions of yours"))
+                } else {
+                    check(&subscriptions).map(|()| {
                         let bits = connection.bits.clone();
-                        self.changes
-                            .join(connection.number, connection.user, subscriptions, bits);
-                        return;
-                    }
-                    Err(error) => Err(error),
+                        self.ring.change(&bits, subscriptions);
+                        self.changes.merge(connection.number, connection.user, bits);
+                        Reply::Plain(Answer::Replaced)
+                    })
                 }
             }
             Request::Account => self.account(number),
@@ -286,6 +300,7 @@ impl Keeper {
                 let bits = std::mem::take(&mut connection.bits);
                 // Another connection may get these bits, so no new filter may wait for them.
                 self.changes.forget(connection.number);
+                self.ring.begin_leave(&bits);
                 self.changes.leave(Some(connection.number), bits);
                 return;
             }
@@ -299,6 +314,7 @@ impl Keeper {
         let connection = &mut self.connections[number];
         match answer {
             Ok(Reply::Plain(answer)) => connection.reply(&answer, Vec::new()),
+            Ok(Reply::Beside(answer, descriptors)) => connection.reply(&answer, descriptors),
             Ok(Reply::Ring {
                 description,
                 ring,
@@ -369,7 +385,6 @@ impl Keeper {
             return Err(CaptureError::keeper("join first, and subscribe once"));
         }
         let user = connection.user;
-        self.may_wait(user)?;
         let subscribed = self
             .connections
             .iter()
@@ -380,16 +395,6 @@ impl Keeper {
             subscribed.chain(self.changes.waiting_subscriptions()),
         )
         .map_err(|reason| self.full(reason))
-    }
-
-    fn may_replace(&self, number: usize, asked: usize) -> Result<(), CaptureError> {
-        let connection = &self.connections[number];
-        let is_waiting = self.changes.has_join_of(connection.number);
-        if connection.bits.is_empty() || connection.bits.len() != asked || is_waiting {
-            let expected = "replace all subscriptions of yours, and one after another";
-            return Err(CaptureError::keeper(expected));
-        }
-        self.may_wait(connection.user)
     }
 
     fn may_wait(&self, user: User) -> Result<(), CaptureError> {
@@ -403,66 +408,190 @@ impl Keeper {
         Ok(())
     }
 
-    /// Applies the changes whose programs are ready, and starts to prepare the next one.
-    fn make_changes(&mut self) {
-        while let Some((request, change)) = self.changes.next(&self.ring) {
-            let ChangeRequest { connection, .. } = request;
-            let number = self
-                .connections
-                .iter()
-                .position(|one| Some(one.number) == connection);
-            let answer = match change {
-                Err(error) => Err(error),
-                Ok(Change::Join(join, subscriptions)) => match number {
-                    Some(number) => self.subscribe(number, join, &subscriptions),
-                    None => continue,
-                },
-                Ok(Change::Leave(preparation, bits)) => {
-                    self.ring.leave(&bits, preparation).map(|(counts, ends)| {
-                        Reply::Plain(Answer::Left(Left {
-                            counts,
-                            run_times: self.ring.run_times(),
-                            ends,
-                        }))
-                    })
-                }
-            };
-            // Bits of a closed connection are free, or, when the kernel refused, lost.
-            if let Some(number) = number {
-                self.reply(number, answer);
+    /// Adds subscribers that get every packet, until their filters are merged.
+    fn subscribe_at_once(
+        &mut self,
+        number: usize,
+        subscriptions: Vec<(Subscription, CompiledFilter)>,
+        is_immediate: bool,
+    ) -> Result<Reply, CaptureError> {
+        self.enter(number);
+        match self.ring.add(subscriptions, self.changes.reserved_bits()) {
+            Ok((bits, starts)) => {
+                let connection = &mut self.connections[number];
+                connection.bits.clone_from(&bits);
+                self.changes
+                    .merge(connection.number, connection.user, bits.clone());
+                let user = connection.user.id;
+                // A kernel without them has the subscriber poll.
+                let bell = match bits[..] {
+                    [bit] if is_immediate => self.ring.wake(bit, user).ok(),
+                    _ => None,
+                };
+                let answer = Answer::Subscribed { bits, starts };
+                Ok(Reply::Beside(answer, bell.into_iter().collect()))
+            }
+            Err(error) => {
+                self.withdraw(number);
+                Err(error)
             }
         }
     }
 
-    fn subscribe(
-        &mut self,
-        number: usize,
-        join: Join,
-        subscriptions: &[(Subscription, CompiledFilter)],
-    ) -> Result<Reply, CaptureError> {
-        if join.is_replacement {
-            self.ring.join(join, subscriptions)?;
-            return Ok(Reply::Plain(Answer::Replaced));
-        }
-        let connection = &mut self.connections[number];
-        // Before the programs serve the new readers: from then on no record of theirs may be overwritten.
-        if let Some(slot) = connection.reader_slot {
+    /// Under slow-reader preference: from now on no record may be overwritten that a connection has not read.
+    fn enter(&self, number: usize) {
+        if let Some(slot) = self.connections[number].reader_slot {
             let positions = self.ring.positions();
             for (readers, position) in self.ring.readers.iter().zip(positions) {
                 readers.enter(slot, position);
             }
         }
-        match self.ring.join(join, subscriptions) {
-            Ok((bits, starts)) => {
-                connection.bits.clone_from(&bits);
-                Ok(Reply::Plain(Answer::Subscribed { bits, starts }))
-            }
-            Err(error) => {
-                if let Some(slot) = connection.reader_slot {
-                    self.ring.readers.iter().for_each(|one| one.leave(slot));
+    }
+
+    fn withdraw(&self, number: usize) {
+        if let Some(slot) = self.connections[number].reader_slot {
+            self.ring.readers.iter().for_each(|one| one.leave(slot));
+        }
+    }
+
+    fn number_of(&self, connection: Option<u64>) -> Option<usize> {
+        let mut connections = self.connections.iter();
+        connections.position(|one| Some(one.number) == connection)
+    }
+
+    /// Applies the changes whose programs are ready, and starts to prepare the next ones.
+    fn make_changes(&mut self) {
+        while let Some(step) = self.changes.next(&self.ring) {
+            match step {
+                Step::Install(programs) => {
+                    self.let_in();
+                    let installed = self.ring.install(programs);
+                    self.changes.installed(installed);
                 }
-                Err(error)
+                Step::Made {
+                    requests,
+                    installed,
+                    must_wait,
+                } => {
+                    let waited = match must_wait {
+                        true => self.ring.wait(),
+                        false => Ok(()),
+                    };
+                    // The counts of the replaced programs are added even after a failure: nothing else has them.
+                    let result = waited.and(self.ring.rest()).and(installed);
+                    if result.is_ok() {
+                        self.ring.forget_stale_bits();
+                    }
+                    for request in requests {
+                        self.complete(request, result.as_ref().err());
+                    }
+                }
+                Step::Failed(requests, error) => {
+                    for request in requests {
+                        self.fail(request, &error);
+                    }
+                }
             }
+        }
+    }
+
+    /// Makes subscribers of those whose programs are about to be installed.
+    fn let_in(&mut self) {
+        let mut joining = Vec::new();
+        for request in self.changes.being_made() {
+            if let ChangeKind::Join {
+                subscriptions,
+                bits,
+                ..
+            } = &mut request.what
+            {
+                let subscriptions = std::mem::take(subscriptions);
+                joining.push((request.connection, bits.clone(), subscriptions));
+            }
+        }
+        for (connection, bits, subscriptions) in joining {
+            // Before the programs serve the new readers: from then on no record of theirs may be overwritten.
+            let number = self.number_of(connection);
+            number.into_iter().for_each(|number| self.enter(number));
+            let starts = self.ring.join(&bits, subscriptions);
+            if let Some(number) = number {
+                self.connections[number].starts = starts;
+            }
+        }
+    }
+
+    /// Answers a request whose programs run, or could not be installed.
+    fn complete(&mut self, request: ChangeRequest, failure: Option<&CaptureError>) {
+        let ChangeRequest { connection, what } = request;
+        let number = self.number_of(connection);
+        match (what, failure) {
+            (ChangeKind::Join { bits, .. }, None) => match number {
+                Some(number) => {
+                    let starts = std::mem::take(&mut self.connections[number].starts);
+                    self.connections[number].bits.clone_from(&bits);
+                    let answer = Answer::Subscribed { bits, starts };
+                    self.reply(number, Ok(Reply::Plain(answer)));
+                }
+                None => self.changes.leave(None, bits),
+            },
+            (ChangeKind::Join { bits, .. }, Some(error)) => {
+                self.ring.remove(&bits, false);
+                if let Some(number) = number {
+                    self.withdraw(number);
+                    self.connections[number].refuse(error);
+                }
+            }
+            (ChangeKind::Merge { bits, changes, .. }, None) => {
+                // If they changed meanwhile, another request waits.
+                if changes == self.ring.changes(&bits)
+                    && let Some(number) = number
+                    && self.connections[number].bits == bits
+                {
+                    self.ring.mark_merged(&bits);
+                    if !self.ring.have_everything(&bits)
+                        && let Some(changes) = changes.first().copied()
+                    {
+                        self.connections[number].reply(&Answer::Merged { changes }, Vec::new());
+                    }
+                }
+            }
+            // They get every packet as before.
+            (ChangeKind::Merge { .. }, Some(_)) => {}
+            (ChangeKind::Leave(bits), failure) => {
+                let counts = self.ring.remove(&bits, failure.is_none());
+                let Some(number) = number else { return };
+                match failure {
+                    None => {
+                        let left = Left {
+                            counts,
+                            run_times: self.ring.run_times(),
+                            ends: self.ring.positions(),
+                        };
+                        self.reply(number, Ok(Reply::Plain(Answer::Left(left))));
+                    }
+                    Some(error) => self.connections[number].refuse(error),
+                }
+            }
+        }
+    }
+
+    /// Answers a request for which there are no programs.
+    fn fail(&mut self, request: ChangeRequest, error: &CaptureError) {
+        match request.what {
+            ChangeKind::Join { .. } => {
+                if let Some(number) = self.number_of(request.connection) {
+                    self.connections[number].refuse(error);
+                }
+            }
+            ChangeKind::Merge { user, bits, .. } => {
+                if !self.ring.have_everything(&bits)
+                    && let Some(connection) = request.connection
+                {
+                    self.ring.give_everything(&bits);
+                    self.changes.merge(connection, user, bits);
+                }
+            }
+            ChangeKind::Leave(_) => self.complete(request, Some(error)),
         }
     }
 
@@ -514,6 +643,7 @@ impl Keeper {
             }
             self.changes.forget(closed.number);
             if !closed.bits.is_empty() {
+                self.ring.begin_leave(&closed.bits);
                 self.changes.leave(None, closed.bits);
             }
         }
@@ -561,8 +691,14 @@ impl Keeper {
     }
 }
 
+fn check(subscriptions: &[(Subscription, CompiledFilter)]) -> Result<(), CaptureError> {
+    subscriptions.iter().try_for_each(|(one, _)| one.check())
+}
+
 enum Reply {
     Plain(Answer),
+    /// With descriptors beside it.
+    Beside(Answer, Vec<OwnedFd>),
     Ring {
         description: Answer,
         ring: OwnedFd,
