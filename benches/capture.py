@@ -119,7 +119,7 @@ class Cable:
 
     def __init__(self, bed: Testbed) -> None:
         self.sender, self.receiver = bed.host("sender"), bed.host("receiver")
-        link = bed.link(self.sender, self.receiver, backend="veth")
+        self.link = link = bed.link(self.sender, self.receiver, backend="veth")
         self.interface = link.interface(self.receiver)
         # Redirected frames reach a veth only where its peer runs NAPI.
         self.receiver.run(["ethtool", "-K", self.interface, "gro", "on"])
