@@ -198,8 +198,8 @@ class Sender:
 
     def __init__(self, host: Any, interface: str, captured_here: bool = False) -> None:
         with host.enter():
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        self._socket.bind((interface, 0))
+            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self.socket.bind((interface, 0))
         self._captured_here = captured_here
 
     def send(self, frames: list[bytes], timeout_s: float = 20) -> None:
@@ -219,7 +219,7 @@ class Sender:
 
     def _is_sent(self, one: bytes) -> bool:
         try:
-            self._socket.send(one)
+            self.socket.send(one)
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise
@@ -228,4 +228,4 @@ class Sender:
 
     def close(self) -> None:
         """Close the socket."""
-        self._socket.close()
+        self.socket.close()

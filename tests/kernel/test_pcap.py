@@ -93,9 +93,9 @@ class Program(RunningCommand):
             time.sleep(0.005)
         return self
 
-    def wait_for(self, text: str) -> str:
-        """Read standard error up to the line that has this text; return what was read."""
-        return read_until(self.process.stderr, text)
+    def wait_for(self, text: str, of: str = "stderr") -> str:
+        """Read standard error, or output, up to the line that has this text; return what was read."""
+        return read_until(getattr(self.process, of), text)
 
 
 class Script(Program):

@@ -216,17 +216,19 @@ impl Live {
     pub fn set_filter(&self, program: Wanted<'_>) -> Result<(), String> {
         let own =
             OwnFilter::new(program, self.interface.index).map_err(|error| error.to_string())?;
-        let of = |program| subscription(&self.ring, &self.interface, self.snaplen, program);
-        let (one, is_mergeable) = match of(program) {
+        let merged = subscription(&self.ring, &self.interface, self.snaplen, program);
+        let (one, is_mergeable) = match merged {
             Ok(one) => (one, true),
             // It runs here for ever.
             Err(_) => {
-                let all = [return_constant(self.snaplen as u32)];
+                // It may look at bytes that the capture does not ask for.
+                let all = [return_constant(CAPTURE_SNAPLEN_MAX)];
                 let all = Wanted {
                     text: program.text,
                     ..everything(&all)
                 };
-                (of(all).map_err(|error| error.to_string())?, false)
+                let all = subscription(&self.ring, &self.interface, MAX, all);
+                (all.map_err(|error| error.to_string())?, false)
             }
         };
         let from_ns = monotonic_ns();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use libc::{c_int, c_uchar, timeval};
-use parshall_core::abi::{CaptureRecord, DIRECTION_OUT as RECORD_OUT};
+use parshall_core::abi::{CAPTURE_SNAPLEN_MAX, CaptureRecord, DIRECTION_OUT as RECORD_OUT};
 use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::tagged::Retag;
 use parshall_kernel::clock::{monotonic_ns, realtime_offset_ns};
@@ -48,6 +48,8 @@ pub struct Reader {
     offset_ns: i64,
     offset_until_ns: u64,
     snaplen: usize,
+    /// Filters here see packets beyond the snapshot length.
+    is_reading_whole: bool,
     is_nano: bool,
     interface_number: u8,
     injected: Arc<Injected>,
@@ -58,6 +60,8 @@ struct Running {
     filter: OwnFilter,
     /// When it was set: packets up to then passed the filter before it.
     from_ns: u64,
+    /// When it began here: packets that came later are whole while the hooks do not have it.
+    whole_from_ns: u64,
     until_ns: u64,
     /// The number of the change by which the hooks will have it; 0 when they never will.
     change: u64,
@@ -115,6 +119,7 @@ impl Reader {
             offset_ns: realtime_offset_ns(),
             offset_until_ns: monotonic_ns() + CLOCK_INTERVAL_NS,
             snaplen: snaplen as usize,
+            is_reading_whole: false,
             is_nano,
             interface_number,
             injected: Arc::clone(injected),
@@ -145,6 +150,10 @@ impl Reader {
             self.offset_until_ns = horizon_ns + CLOCK_INTERVAL_NS;
             self.programs.iter_mut().for_each(|one| one.filter.update());
         }
+        if self.is_reading_whole && self.programs.is_empty() {
+            self.is_reading_whole = false;
+            self.collector.set_snaplen(self.snaplen as u32);
+        }
         while let Some((record, bytes)) = self.collector.next(horizon_ns) {
             if record.interface != self.interface_number {
                 continue;
@@ -167,13 +176,19 @@ impl Reader {
             let captured = bytes.len().min(self.snaplen);
             let passage = Passage::from(record);
             self.passage = passage;
+            let is_cut =
+                record.captured_length_bytes < record.wire_length_bytes.min(CAPTURE_SNAPLEN_MAX);
             while let Some(oldest) = self.programs.front()
                 && oldest.until_ns.saturating_add(LATE_NS) < record.time_ns
             {
                 self.programs.pop_front();
             }
             let rejecting_from_ns = self.programs.iter_mut().find_map(|one| {
+                // Packets that the hooks let through for us are whole: one that is cut passed the filter in the hooks,
+                // which may have needed what is missing here.
+                let is_judged = is_cut && one.change > 0 && record.time_ns > one.whole_from_ns;
                 let is_rejecting = record.time_ns <= one.until_ns
+                    && !is_judged
                     && !one.filter.accepts(passage, wire_bytes, bytes);
                 is_rejecting.then_some(one.from_ns)
             });
@@ -217,6 +232,8 @@ impl Reader {
         self.ahead
             .retain(|(one, passage)| filter.accepts(*passage, one.header.wire_bytes, &one.bytes));
         // Packets that come now pass the new filter alone.
+        self.is_reading_whole = true;
+        self.collector.set_snaplen(CAPTURE_SNAPLEN_MAX);
         let now_ns = monotonic_ns();
         for one in &mut self.programs {
             one.until_ns = now_ns.min(one.until_ns);
@@ -224,6 +241,7 @@ impl Reader {
         self.programs.push_back(Running {
             filter,
             from_ns,
+            whole_from_ns: now_ns,
             until_ns: u64::MAX,
             change,
         });

@@ -118,8 +118,7 @@ impl PathLogReader {
     #[new]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let reader = Self { path };
-        py.detach(|| reader.opened())
-            .map_err(path_log_error)?;
+        py.detach(|| reader.opened()).map_err(path_log_error)?;
         Ok(reader)
     }
 

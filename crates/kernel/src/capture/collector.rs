@@ -34,7 +34,7 @@ impl Collector {
         let wanted = Wanted {
             mask_word: SUBSCRIBERS_WORD,
             mask: subscribers,
-            words: RECORD_WORDS + (snaplen as usize).div_ceil(8),
+            words: words_of(snaplen),
             words_of_others: RECORD_WORDS,
         };
         let mut merged = MergedLanes::new(BLOCK_BYTES, wanted);
@@ -49,6 +49,11 @@ impl Collector {
             subscribers,
             current: None,
         }
+    }
+
+    /// Bytes of each packet that are read from now on. Packets that were read ahead have as many as before.
+    pub fn set_snaplen(&mut self, snaplen: u32) {
+        self.lanes.set_words(words_of(snaplen));
     }
 
     /// The next packet that one of ours wants, if it is not younger than `horizon_ns` (`CLOCK_MONOTONIC`). For callers
@@ -161,4 +166,9 @@ mod tests {
         assert_eq!((taken, times), (2, vec![1, 4]));
         assert!(collector.lanes().is_caught_up());
     }
+}
+
+/// Words of a record with so many bytes of its packet.
+fn words_of(snaplen: u32) -> usize {
+    RECORD_WORDS + (snaplen as usize).div_ceil(8)
 }

@@ -32,6 +32,11 @@ impl MergedLanes {
         }
     }
 
+    /// Words of each wanted record that are read from now on.
+    pub fn set_words(&mut self, words: usize) {
+        self.wanted.words = words;
+    }
+
     /// Adds a lane. `register` reports how far the lane has been read.
     pub fn add(&mut self, reader: LaneReader, register: Option<(LaneReaders, usize)>) {
         self.sources.push(Source {

@@ -12,7 +12,7 @@ use crate::forwards::pcap_datalink_val_to_name;
 
 export! {
     fn pcap_datalink(pcap: *mut Pcap) -> c_int = |_, live| live.link_type();
-    fn pcap_datalink_ext(pcap: *mut Pcap) -> c_int = |_, live| live.link_type();
+    fn pcap_datalink_ext(pcap: *mut Pcap) -> c_int = |_, _| 0;
     fn pcap_snapshot(pcap: *mut Pcap) -> c_int = |_, live| live.snaplen;
     fn pcap_is_swapped(pcap: *mut Pcap) -> c_int = |_, _| 0;
     fn pcap_major_version(pcap: *mut Pcap) -> c_int = |_, _| 0;
