@@ -140,6 +140,11 @@ fn packet(words: &[u64]) -> Option<(&CaptureRecord, &[u8])> {
     Some((record, &bytes[..length]))
 }
 
+/// Words of a record with so many bytes of its packet.
+fn words_of(snaplen: u32) -> usize {
+    RECORD_WORDS + (snaplen as usize).div_ceil(8)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,9 +171,4 @@ mod tests {
         assert_eq!((taken, times), (2, vec![1, 4]));
         assert!(collector.lanes().is_caught_up());
     }
-}
-
-/// Words of a record with so many bytes of its packet.
-fn words_of(snaplen: u32) -> usize {
-    RECORD_WORDS + (snaplen as usize).div_ceil(8)
 }
