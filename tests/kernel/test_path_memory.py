@@ -1,5 +1,6 @@
 """Memory of ``parshall path``: bounded, whatever number of packets is under way or is never freed."""
 
+import contextlib
 import json
 import re
 import signal
@@ -54,7 +55,11 @@ def resident_bytes(pid: int) -> int:
 
 def map_bytes(pid: int) -> int:
     """Return the memory of the eBPF maps that a process holds, as the kernel accounts it."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir()]
+    texts = []
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        # It may close one meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            texts.append(path.read_text())
     sizes = {
         number[1]: int(size[1])
         for text in texts

@@ -31,6 +31,8 @@ pub struct Needs {
     pub files: bool,
     /// It ends a command that it started.
     pub child: bool,
+    /// It attaches in network namespaces again, and counts there.
+    pub namespaces: bool,
 }
 
 /// Gives up, for all threads and for ever, all privileges but those of the instruments: capabilities, those that a
@@ -43,7 +45,11 @@ pub fn confine(needs: Needs) -> io::Result<()> {
     kept.set(FOR_FILES, needs.files);
     kept.set(FOR_CHILD, needs.child);
     // Without seccomp filters, the dropped capabilities still hold.
-    if forbid_to_all_threads().is_err() {
+    let allowed: &[libc::c_long] = match needs.namespaces {
+        true => &[libc::SYS_setns],
+        false => &[],
+    };
+    if forbid_to_all_threads(allowed).is_err() {
         rustix::thread::set_no_new_privs(true)?;
     }
     KEPT.store(kept.bits(), Ordering::Release);

@@ -11,7 +11,13 @@ is_own_process = False
 """Whether the command line has this process to itself: privileges are given up for ever."""
 
 
-def confine(command: str, outputs: Iterable[str | os.PathLike[str]] = (), *, has_child: bool = False) -> None:
+def confine(
+    command: str,
+    outputs: Iterable[str | os.PathLike[str]] = (),
+    *,
+    has_child: bool = False,
+    enters_namespaces: bool = False,
+) -> None:
     """Keep only the privileges that running instruments need, in all threads.
 
     Parameters
@@ -22,13 +28,15 @@ def confine(command: str, outputs: Iterable[str | os.PathLike[str]] = (), *, has
         Files that may still be created, and directories that may be removed.
     has_child : bool
         Whether a command that was started must be ended.
+    enters_namespaces : bool
+        Whether programs are attached, and counters read, in network namespaces later, too.
     """
     if not is_own_process:
         return
     from parshall import _native
 
     try:
-        _native.confine(any(_needs_override(Path(path)) for path in outputs), has_child)
+        _native.confine(any(_needs_override(Path(path)) for path in outputs), has_child, enters_namespaces)
     except ParshallError as error:
         say(command, str(error))
 

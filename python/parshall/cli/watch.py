@@ -67,7 +67,8 @@ def watch(
     outputs : iterable of path-like
         Files that it may still create, and directories that it may remove.
     """
-    confine(command, outputs, has_child=is_done is not None)
+    # A measurement of paths attaches and counts in a namespace again, at its end at the latest.
+    confine(command, outputs, has_child=is_done is not None, enters_namespaces=command == "path")
     shows = not quiet and sys.stderr.isatty()
     started_s = time.monotonic()
     next_progress_s = 0.0

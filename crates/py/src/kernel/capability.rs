@@ -22,10 +22,16 @@ pub fn cgroup2_mount() -> Option<PathBuf> {
 
 /// Gives up all privileges but those of instruments that run, in all threads and for ever.
 #[pyfunction]
-pub fn confine(py: Python<'_>, needs_files: bool, needs_child: bool) -> PyResult<()> {
+pub fn confine(
+    py: Python<'_>,
+    needs_files: bool,
+    needs_child: bool,
+    needs_namespaces: bool,
+) -> PyResult<()> {
     let needs = Needs {
         files: needs_files,
         child: needs_child,
+        namespaces: needs_namespaces,
     };
     py.detach(|| confinement::confine(needs))
         .map_err(|error| to_python(format!("privileges cannot be given up: {error}; report it")))

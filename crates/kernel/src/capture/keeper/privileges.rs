@@ -66,17 +66,19 @@ pub(super) fn give_up() -> io::Result<()> {
 
 /// Has the kernel refuse the calls of [`FORBIDDEN`] to this process and its children.
 fn forbid() -> Result<(), seccompiler::Error> {
-    seccompiler::apply_filter(&refusal()?)
+    seccompiler::apply_filter(&refusal(&[])?)
 }
 
 /// The same for all threads of this process, which get no new privileges, either.
-pub(crate) fn forbid_to_all_threads() -> Result<(), seccompiler::Error> {
-    seccompiler::apply_filter_all_threads(&refusal()?)
+/// Calls in `except` stay allowed.
+pub(crate) fn forbid_to_all_threads(except: &[libc::c_long]) -> Result<(), seccompiler::Error> {
+    seccompiler::apply_filter_all_threads(&refusal(except)?)
 }
 
-fn refusal() -> Result<BpfProgram, seccompiler::Error> {
+fn refusal(except: &[libc::c_long]) -> Result<BpfProgram, seccompiler::Error> {
+    let forbidden = FORBIDDEN.iter().filter(|call| !except.contains(call));
     let filter = SeccompFilter::new(
-        FORBIDDEN.iter().map(|&call| (call, Vec::new())).collect(),
+        forbidden.map(|&call| (call, Vec::new())).collect(),
         SeccompAction::Allow,
         SeccompAction::Errno(libc::EPERM as u32),
         std::env::consts::ARCH.try_into()?,
