@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -149,15 +148,10 @@ def test_clean_keeps_the_cgroup_of_a_living_run(root):
 @pytest.mark.alone
 @pytest.mark.kernel
 def test_ctrl_c_ends_it_while_the_kernel_checks_programs(root, until):
-    began_s = time.monotonic()
-    subprocess.run([PARSHALL, "doctor"], capture_output=True, check=False)
-    whole_s = time.monotonic() - began_s
     process = subprocess.Popen([PARSHALL, "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     tasks = Path(f"/proc/{process.pid}/task")
     until("the thread that probes is there", lambda: len(list(tasks.iterdir())) > 1)
     process.send_signal(signal.SIGINT)
-    asked_s = time.monotonic()
     output, errors = process.communicate(timeout=60)
-    # Not when all is checked: the machine may be busy, so that only a share of the whole says it.
-    assert time.monotonic() - asked_s < whole_s / 2
+    # Once all is checked, it prints what it found.
     assert (process.returncode, output, errors) == (130, "", "")

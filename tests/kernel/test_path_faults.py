@@ -184,14 +184,14 @@ def test_a_disk_that_fills_up_ends_the_log_and_keeps_what_was_written(pair: Any,
         with Measurement("-o", path, *FEW_STAGES, "--netns", pair[1].namespace, "--json") as measurement:
             result = measurement.end()
         log = PathLog(path)
-        rows = log.records.num_rows
+        rows, is_complete = log.records.num_rows, log.complete
         assert shutil.disk_usage(disk).free == 0
     assert result.returncode == 1
     assert re.search(
         rf"log {path}: No space left on device.* after \d+ bytes; make room, or log to another disk",
         error_line(result.stderr),
     )
-    assert not log.complete
+    assert not is_complete
     account = check_balance(json.loads(result.stdout)["ledger"])["packets"]
     assert account["lost"]["unwritten"] > 0
     # What the ledger calls logged is what opens, to the row.
