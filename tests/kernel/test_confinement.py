@@ -1,5 +1,6 @@
 """What a command keeps once it is attached: few capabilities, no new privileges, a seccomp filter, in all threads."""
 
+import contextlib
 import json
 import os
 import signal
@@ -27,8 +28,11 @@ def threads_of(process: int) -> list[dict[str, str]]:
     """Return what /proc says of each thread."""
     found = []
     for thread in Path(f"/proc/{process}/task").iterdir():
-        lines = (thread / "status").read_text().splitlines()
-        found.append(dict(line.split(":\t", 1) for line in lines if ":\t" in line))
+        # It may have ended: then there is no file, or no process behind it.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            lines = (thread / "status").read_text().splitlines()
+            found.append(dict(line.split(":\t", 1) for line in lines if ":\t" in line))
+    assert found
     return found
 
 
