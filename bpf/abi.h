@@ -414,7 +414,6 @@ struct capture_verdict {
 	__u32 unfiltered_snaplen; /* 0 unless a subscriber gets every packet at this moment */
 };
 
-
 /*
  * What became of the packets that subscribers wanted; one element for each CPU. Runs of packets that
  * the same subscribers want are counted as one: run_records belongs to each in run_subscribers and

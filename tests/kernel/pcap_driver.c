@@ -181,6 +181,31 @@ static void about(void) {
     returned(0);
 }
 
+// Calls that take a handle and a number.
+static const struct {
+    const char *name;
+    int (*call)(pcap_t *, int);
+} settings[] = {
+    {"set_snaplen", pcap_set_snaplen},
+    {"set_promisc", pcap_set_promisc},
+    {"set_timeout", pcap_set_timeout},
+    {"set_immediate_mode", pcap_set_immediate_mode},
+    {"set_buffer_size", pcap_set_buffer_size},
+    {"set_rfmon", pcap_set_rfmon},
+    {"set_tstamp_type", pcap_set_tstamp_type},
+    {"set_tstamp_precision", pcap_set_tstamp_precision},
+    {"set_datalink", pcap_set_datalink},
+};
+
+static int is_setting(const char *name, int argument) {
+    for (size_t at = 0; at < sizeof(settings) / sizeof(*settings); at++) {
+        if (strcmp(name, settings[at].name)) continue;
+        returned(settings[at].call(pcap, argument));
+        return 1;
+    }
+    return 0;
+}
+
 static void call(char *line) {
     char *rest = line, *name = strsep(&rest, " ");
     long argument = rest ? strtol(rest, NULL, 0) : 0;
@@ -207,32 +232,16 @@ static void call(char *line) {
         number("opened", pcap != NULL);
     } else if (!pcap) {
         number("no handle", 1);
+    } else if (is_setting(name, (int)argument)) {
+        // Done.
     } else if (IS("close")) {
         pcap_close(pcap);
         pcap = handles[used] = NULL;
         returned(0);
     } else if (IS("activate")) {
         returned(pcap_activate(pcap));
-    } else if (IS("set_snaplen")) {
-        returned(pcap_set_snaplen(pcap, (int)argument));
-    } else if (IS("set_promisc")) {
-        returned(pcap_set_promisc(pcap, (int)argument));
-    } else if (IS("set_timeout")) {
-        returned(pcap_set_timeout(pcap, (int)argument));
-    } else if (IS("set_immediate_mode")) {
-        returned(pcap_set_immediate_mode(pcap, (int)argument));
-    } else if (IS("set_buffer_size")) {
-        returned(pcap_set_buffer_size(pcap, (int)argument));
-    } else if (IS("set_rfmon")) {
-        returned(pcap_set_rfmon(pcap, (int)argument));
     } else if (IS("can_set_rfmon")) {
         returned(pcap_can_set_rfmon(pcap));
-    } else if (IS("set_tstamp_type")) {
-        returned(pcap_set_tstamp_type(pcap, (int)argument));
-    } else if (IS("set_tstamp_precision")) {
-        returned(pcap_set_tstamp_precision(pcap, (int)argument));
-    } else if (IS("set_datalink")) {
-        returned(pcap_set_datalink(pcap, (int)argument));
     } else if (IS("setdirection")) {
         returned(pcap_setdirection(pcap, (pcap_direction_t)argument));
     } else if (IS("setnonblock")) {

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capturer import RUN_DIRECTORY, Capturer, ring_name, run
+from capturer import PARSHALL, RUN_DIRECTORY, Capturer, packets_of, ring_name, run
 from hostile_member import JOIN, MEMBER, KeeperConnection
+from running_command import read_until
 
 from isolation import isolate
 from parshall.capture import Capture, Output
@@ -93,6 +94,21 @@ def test_root_uses_no_directory_of_another_user(bed: Any, tmp_path: Path) -> Non
         assert ended.returncode == 2 and is_one_line(ended, f"{RUN_DIRECTORY}: belongs to user {MEMBER}"), ended
         assert "chown root" in ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@with_own_directory
+def test_a_program_of_libpcap_stays_on_packet_sockets_there(bed: Any, tmp_path: Path) -> None:
+    here = bed.host("here")
+    os.chown(RUN_DIRECTORY, MEMBER, MEMBER)
+    command = [PARSHALL, "pcap", "--", "tcpdump", "-i", "lo", "-c", "1", "-w", tmp_path / "x.pcap"]
+    with here.enter(), subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as program:
+        said = read_until(program.stderr, "listening on")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"x", ("127.0.0.1", 9))
+        assert program.wait(30) == 0
+    assert f"{RUN_DIRECTORY}: belongs to user {MEMBER}" in said and "without the ring" in said
+    assert packets_of(tmp_path / "x.pcap")
+    assert not list(RUN_DIRECTORY.glob("*.ring"))
 
 
 @with_own_directory

@@ -2,7 +2,7 @@
 //! head, or all of it, is written. A file that another process is writing is refused.
 //!
 //! Links of other users are not followed, and no links at all below a directory whose content others may have
-//! made. The file's directory is opened once, so nobody can exchange it between a check and its use.
+//! made. The file's directory is opened once: it is the same one when it is checked and when it is used.
 
 mod place;
 

@@ -19,6 +19,9 @@ const CLOCK_INTERVAL_NS: u64 = 500_000_000;
 /// An interrupted hook may write a packet this much later than its time, and with the verdict of the programs before.
 const LATE_NS: u64 = 1_000_000_000;
 
+/// A keeper needs longer to make programs: a packet that comes sooner was not judged by new ones.
+const PROGRAMS_MIN_NS: u64 = 5_000_000;
+
 /// How often a thread that need not wait for packets looks whether the hooks have the newest filter.
 const GLANCE_INTERVAL_NS: u64 = 2_000_000;
 
@@ -60,8 +63,9 @@ struct Running {
     filter: OwnFilter,
     /// When it was set: packets up to then passed the filter before it.
     from_ns: u64,
-    /// When it began here: packets that came later are whole while the hooks do not have it.
-    whole_from_ns: u64,
+    /// Packets that came later are whole while the hooks do not have it. An interrupted hook may have cut earlier ones,
+    /// by the programs before.
+    judged_from_ns: u64,
     until_ns: u64,
     /// The number of the change by which the hooks will have it; 0 when they never will.
     change: u64,
@@ -186,7 +190,7 @@ impl Reader {
             let rejecting_from_ns = self.programs.iter_mut().find_map(|one| {
                 // Packets that the hooks let through for us are whole: one that is cut passed the filter in the hooks,
                 // which may have needed what is missing here.
-                let is_judged = is_cut && one.change > 0 && record.time_ns > one.whole_from_ns;
+                let is_judged = is_cut && one.change > 0 && record.time_ns > one.judged_from_ns;
                 let is_rejecting = record.time_ns <= one.until_ns
                     && !is_judged
                     && !one.filter.accepts(passage, wire_bytes, bytes);
@@ -241,7 +245,7 @@ impl Reader {
         self.programs.push_back(Running {
             filter,
             from_ns,
-            whole_from_ns: now_ns,
+            judged_from_ns: now_ns + PROGRAMS_MIN_NS,
             until_ns: u64::MAX,
             change,
         });

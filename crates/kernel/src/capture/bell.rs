@@ -1,5 +1,5 @@
-//! What wakes a subscriber at each packet: a ring buffer of the kernel, whose words say nothing. The kernel wakes whoever
-//! polls it when a word comes while it is empty, so a subscriber that is awake costs no wake-up.
+//! What wakes a subscriber at each packet: a ring buffer of the kernel, whose words have no meaning. When a word comes to
+//! an empty buffer, the kernel wakes the process that polls it; so a subscriber that is awake costs no wake-up.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -33,7 +33,8 @@ impl Bell {
         })
     }
 
-    /// Makes it unreadable until the next packet. Whoever calls this looks for packets afterwards, and only then waits.
+    /// Empties the buffer: it is readable again with the next packet. The caller looks for packets once more before it
+    /// waits, as one may have come in between.
     pub fn silence(&self) {
         let written = self.written.word(0).load(Ordering::Acquire);
         self.read.word(0).store(written, Ordering::SeqCst);

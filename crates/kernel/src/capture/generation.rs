@@ -149,7 +149,7 @@ pub(super) struct Generation {
     dispatcher: OwnedFd,
     verdict: OwnedFd,
     account: OwnedFd,
-    /// The kernel takes the copying program out when nobody has this map open.
+    /// When the last descriptor of this map is closed, the kernel removes the copying program from it.
     jumps: OwnedFd,
 }
 

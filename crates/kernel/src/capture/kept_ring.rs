@@ -456,7 +456,7 @@ impl KeptRing {
         result
     }
 
-    /// The programs that still might set bits of nobody are replaced.
+    /// The programs that may still set bits of subscribers who left are replaced.
     pub(super) fn forget_stale_bits(&mut self) {
         self.stale_bits = 0;
     }

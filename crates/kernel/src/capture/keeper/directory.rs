@@ -33,8 +33,8 @@ pub fn path_of(name: &str) -> PathBuf {
     Path::new(RUN_DIRECTORY).join(format!("{name}.{SUFFIX}"))
 }
 
-/// Refuses a directory of another user, or one that others can write to: whoever puts a socket there decides what a
-/// ring contains. Root's is for all; a user's own is for that user alone.
+/// Refuses a directory of another user, or one that others can write to: a user who puts a socket there decides what a
+/// ring contains. Root's directory is for all users, a user's own for that user alone.
 ///
 /// # Errors
 /// [`CaptureError::Path`], also when the directory is something else.
