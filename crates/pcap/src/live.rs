@@ -286,18 +286,7 @@ impl Live {
                 refused += count.refused;
             }
         }
-        let Progress {
-            read,
-            own,
-            rejected,
-            gaps,
-        } = self.progress();
-        // Unread packets are in the ring or were overwritten: at most `gaps` were overwritten.
-        let unread = matched.saturating_sub(refused + read);
-        [
-            matched.saturating_sub(own + rejected),
-            refused + unread.min(gaps),
-        ]
+        self.progress().received_and_dropped(matched, refused)
     }
 
     /// Whether the index is the interface's, for the calling thread.

@@ -84,6 +84,20 @@ pub struct Progress {
     pub gaps: u64,
 }
 
+impl Progress {
+    /// Packets that the filter accepted, and those of them that were lost, by what the hooks had counted a moment before.
+    pub fn received_and_dropped(&self, matched: u64, refused: u64) -> [u64; 2] {
+        // What came since is read, or was rejected, but not yet in what the hooks had counted.
+        let matched = matched.max(self.read + refused);
+        // Unread packets are in the ring or were overwritten: at most `gaps` were overwritten.
+        let unread = matched - (self.read + refused);
+        [
+            matched.saturating_sub(self.own + self.rejected),
+            refused + unread.min(self.gaps),
+        ]
+    }
+}
+
 /// A packet that stays until the next one is read.
 pub struct Kept {
     pub header: PacketHeader,
@@ -325,5 +339,35 @@ fn is_in_direction(record: &CaptureRecord, direction: c_int) -> bool {
         DIRECTION_IN => !is_out,
         DIRECTION_OUT => is_out,
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_came_after_the_hooks_had_counted_are_not_taken_from_those_before() {
+        let read = Progress {
+            read: 105,
+            own: 0,
+            rejected: 5,
+            gaps: 0,
+        };
+        // Five that a filter here rejects came since.
+        assert_eq!(read.received_and_dropped(100, 0), [100, 0]);
+        assert_eq!(read.received_and_dropped(110, 2), [105, 2]);
+    }
+
+    #[test]
+    fn only_what_was_overwritten_is_dropped() {
+        let read = Progress {
+            read: 50,
+            own: 10,
+            rejected: 0,
+            gaps: 20,
+        };
+        assert_eq!(read.received_and_dropped(60, 0), [50, 10]);
+        assert_eq!(read.received_and_dropped(100, 5), [90, 25]);
     }
 }
