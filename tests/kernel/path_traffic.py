@@ -359,7 +359,9 @@ def talk(active: socket.socket, passive: socket.socket, chance: random.Random, e
             size = chance.choice((1, 50, 500, 3000))
             sender.sendall(bytes(size))
             while size:
-                size -= len(receiver.recv(size))
+                received = receiver.recv(size)
+                assert received, "the other end ended the connection"
+                size -= len(received)
     first, second = (passive, active) if end == "server first" else (active, passive)
     if end == "reset":
         first.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

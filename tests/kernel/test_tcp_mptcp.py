@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import select
 import socket
 import subprocess
 import sys
@@ -43,7 +44,10 @@ for line in sys.stdin:
     sender.start()
     left = 1_000_000
     while left:
-        left -= len(end.recv(left))
+        received = end.recv(left)
+        if not received:
+            sys.exit(f"{left} bytes are missing at the end")
+        left -= len(received)
     sender.join()
     print("exchanged", flush=True)
 """
@@ -55,10 +59,14 @@ class End:
     def __init__(self, host: Any, role: str, address: str, port: int, protocol: int = MPTCP) -> None:
         command = [sys.executable, "-c", END, role, address, str(port), str(protocol)]
         self.process = host.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.pid = self.process.pid
+        self.host, self.pid = host, self.process.pid
 
     def expect(self, line: str) -> None:
         """Wait for a line of its output."""
+        is_there, _, _ = select.select([self.process.stdout], [], [], 100)
+        if not is_there:
+            sockets = self.host.run(["ss", "-tMinmOa"]).stdout
+            pytest.fail(f"process {self.pid} does not say {line!r}; the sockets of its host:\n{sockets}")
         assert self.process.stdout.readline() == f"{line}\n"
 
     def go_on(self) -> None:
