@@ -130,7 +130,8 @@ impl<W: Write> PathLogWriter<W> {
             0,
             &vec![FieldNode::new(0, 0); COLUMNS.len()],
             &vec![Buffer::new(0, 0); buffers],
-            crate::tcp_log::Codec::None,
+            // Readers such as polars expect something in each compressed buffer.
+            None,
             values,
             &[],
             &mut bytes,
@@ -170,10 +171,16 @@ impl<W: Write> PathLogWriter<W> {
 
     fn try_encode(&mut self) -> Result<Vec<u8>, ArrowError> {
         let batch = self.rows.take_batch(&self.schema, self.offset_ns)?;
+        // As in `tick`.
+        let plain = IpcWriteOptions::default();
+        let options = match batch.num_rows() {
+            0 => &plain,
+            _ => &self.options,
+        };
         let (dictionaries, data) = IpcDataGenerator::default().encode(
             &batch,
             &mut self.tracker,
-            &self.options,
+            options,
             &mut self.compression,
         )?;
         let mut bytes = Vec::new();

@@ -87,7 +87,7 @@ impl BatchEncoder {
             rows,
             &self.nodes,
             &self.buffers,
-            codec,
+            Some(codec),
             &[],
             &out[body_at..],
             &mut self.head,
@@ -105,7 +105,7 @@ impl BatchEncoder {
             0,
             &nodes,
             &buffers,
-            Codec::None,
+            Some(Codec::None),
             values,
             &[],
             out,
@@ -148,6 +148,19 @@ impl BatchEncoder {
             self.compressor.add(valid, codec, body)?;
         }
         self.end_buffer(body_at, start, body);
+        let named: Vec<u8>;
+        let values = match (column.null_from, column.kind) {
+            (Some(from), Kind::Names(_)) if nulls > 0 => {
+                // Readers such as polars look up the name of a null, too.
+                let is_name = |value: u8| u64::from(value) < from;
+                named = values
+                    .iter()
+                    .map(|value| if is_name(*value) { *value } else { 0 })
+                    .collect();
+                &named
+            }
+            _ => values,
+        };
         let start = body.len();
         if column.kind == Kind::Bool {
             let set = bits::<1>(values, rows, |[value]| value != 0);

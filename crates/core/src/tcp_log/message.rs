@@ -60,7 +60,7 @@ pub fn batch_head(
     rows: usize,
     nodes: &[FieldNode],
     buffers: &[Buffer],
-    codec: Codec,
+    codec: Option<Codec>,
     values: &[(&str, &str)],
     body: &[u8],
     out: &mut Vec<u8>,
@@ -81,20 +81,24 @@ pub fn batch_head(
         })
         .collect();
     let custom_metadata = builder.create_vector(&pairs);
-    let mut compression = BodyCompressionBuilder::new(builder);
-    compression.add_method(BodyCompressionMethod::BUFFER);
-    compression.add_codec(match codec {
-        Codec::Lz4 | Codec::None => CompressionType::LZ4_FRAME,
-        Codec::Zstd => CompressionType::ZSTD,
+    let compression = codec.map(|codec| {
+        let mut compression = BodyCompressionBuilder::new(builder);
+        compression.add_method(BodyCompressionMethod::BUFFER);
+        compression.add_codec(match codec {
+            Codec::Lz4 | Codec::None => CompressionType::LZ4_FRAME,
+            Codec::Zstd => CompressionType::ZSTD,
+        });
+        compression.finish()
     });
-    let compression = compression.finish();
     let nodes = builder.create_vector(nodes);
     let buffers = builder.create_vector(buffers);
     let mut batch = RecordBatchBuilder::new(builder);
     batch.add_length(rows as i64);
     batch.add_nodes(nodes);
     batch.add_buffers(buffers);
-    batch.add_compression(compression);
+    if let Some(compression) = compression {
+        batch.add_compression(compression);
+    }
     let batch = batch.finish();
     let mut message = MessageBuilder::new(builder);
     message.add_version(MetadataVersion::V5);
