@@ -15,11 +15,10 @@ _BYTES = {"": 1, "b": 1} | {
 }
 _SECONDS = {"": 1.0, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _COUNTS = {"": 1, "k": 1000, "K": 1000, "M": 1_000_000, "G": 1_000_000_000}
-_RATES = {
-    prefix + unit: factor
-    for prefix, factor in (("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
-    for unit in ("", "bit/s", "bps", "pps")
-}
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+# As other packet tools, in any case: a rate in thousandths would make no sense.
+_RATE_UNITS = {"bits": ("bit/s", "bits/s", "bps", "bit"), "packets": ("packets/s", "pps")}
+_RATE_OPTIONS = {"bits": "bits per second are --rate", "packets": "packets per second are --pps"}
 _LISTED_MAX = 4096
 
 
@@ -55,9 +54,38 @@ def parse_count(option: str, text: str) -> int:
     return whole
 
 
-def parse_rate(option: str, text: str) -> float:
-    """Return a rate per second, above 0, in the unit that the option counts."""
-    return _parse(option, text, text, _RATES, "a rate such as 900k, 10M or 2.5G")
+def parse_rate(option: str, text: str, counted: str) -> float:
+    """Return a rate per second, above 0; `counted` is bits or packets, and a text in the other unit is refused."""
+    other = "bits" if counted == "packets" else "packets"
+    if re.fullmatch(rf"\s*[\d.]+\s*[kmgt]?({'|'.join(_RATE_UNITS[other])})\s*", text, re.ASCII | re.IGNORECASE):
+        raise UsageError(f"{option} {text}: counts {counted}; {_RATE_OPTIONS[other]}")
+    units = {prefix + unit: factor for prefix, factor in _PREFIXES.items() for unit in ("", *_RATE_UNITS[counted])}
+    return _parse(option, text, text.lower(), units, "a rate such as 900k, 10M or 2.5G")
+
+
+def parse_whole(option: str, text: str) -> int:
+    """Return a whole number as it is written, without a suffix."""
+    if not re.fullmatch(r"\s*[+-]?\d{1,30}\s*", text, re.ASCII):
+        raise UsageError(f"{option} {text}: expected a whole number")
+    return int(text)
+
+
+def parse_number(option: str, text: str) -> float:
+    """Return a finite number as it is written, without a suffix."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{option} {text}: expected a number")
+    return number
+
+
+def parse_port(option: str, text: str) -> int:
+    """Return the number of a port."""
+    if not re.fullmatch(r"\s*\d{1,5}\s*", text, re.ASCII) or not 1 <= int(text) <= 65535:
+        raise UsageError(f"{option} {text}: expected a port from 1 to 65535")
+    return int(text)
 
 
 def parse_share(option: str, text: str) -> float:
@@ -81,6 +109,14 @@ def parse_numbers(option: str, text: str) -> list[int]:
     return listed
 
 
+def size_text(size_bytes: int) -> str:
+    """Return a size in the largest unit in which it is whole: ``512M``."""
+    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if size_bytes and size_bytes % (1 << shift) == 0:
+            return f"{size_bytes >> shift}{unit}"
+    return str(size_bytes)
+
+
 def duration_text(time_ns: float | None) -> str:
     """Return a time with three digits and its unit: ``12.3 us``; ``-`` for None."""
     if time_ns is None:
@@ -98,5 +134,7 @@ def _parse(option: str, text: str, spelled: str, units: dict[str, float] | dict[
     unit = units.get(match["unit"]) if match else None
     amount = float(match["number"]) * unit if match and unit is not None else 0.0
     if not 0 < amount < math.inf:
-        raise UsageError(f"{option} {text}: expected {expected}")
+        # With a number and a unit, only the amount is wrong.
+        zero = "must be above 0; " if match and unit is not None and amount == 0 else ""
+        raise UsageError(f"{option} {text}: {zero}expected {expected}")
     return amount

@@ -56,13 +56,19 @@ def test_packet_sockets_do_not_need_redirected_frames(backend):
         ({"takes_xdp_frames": None, "kind": "dummy"}, True, True, "af-packet"),
         # A distribution can be changed; then it is better to say why it cannot be sent at full speed.
         ({}, False, False, "xdp"),
-        ({"takes_xdp_frames": False}, False, True, "xdp"),
+        ({"takes_xdp_frames": False}, False, True, "af-packet"),
         ({"takes_xdp_frames": None}, True, True, "af-packet"),
+        ({"takes_xdp_frames": None}, False, True, "xdp"),
+        ({"takes_xdp_frames": None, "kind": "dummy"}, False, True, "af-packet"),
     ],
 )
-def test_a_replay_uses_a_backend_that_can_send_it(change, is_replay, fits_live_frames, backend):
+def test_the_default_backend_is_one_whose_packets_arrive(change, is_replay, fits_live_frames, backend):
     interface = replace(VETH, **change)
-    assert default_backend(interface, is_replay=is_replay, fits_live_frames=fits_live_frames) == backend
+    chosen, reason = default_backend(interface, is_replay=is_replay, fits_live_frames=fits_live_frames)
+    assert chosen == backend
+    assert (reason is None) == (backend == "xdp")
+    # A backend that was not asked for refuses nothing.
+    assert not reasons_not_to_send(interface, 1500, chosen)
 
 
 def test_unreported_support_of_xdp_frames_is_no_obstacle():
@@ -70,17 +76,11 @@ def test_unreported_support_of_xdp_frames_is_no_obstacle():
 
 
 def test_quantities_have_prefixes():
-    assert [parse_rate("--pps", text) for text in ("900k", "1M", "2.5G", "10Gbit/s", "1e6", "7 pps")] == [
-        900e3,
-        1e6,
-        2.5e9,
-        10e9,
-        1e6,
-        7.0,
-    ]
-    for text in ("", "k", "-1", "1x", "1KiB", "nan"):
+    texts = ("900k", "1M", "2.5G", "1e6", "7 pps", "10kpps")
+    assert [parse_rate("--pps", text, "packets") for text in texts] == [900e3, 1e6, 2.5e9, 1e6, 7.0, 10e3]
+    for text in ("", "k", "-1", "1x", "1KiB", "nan", "10Gbit/s"):
         with pytest.raises(UsageError, match="--pps"):
-            parse_rate("--pps", text)
+            parse_rate("--pps", text, "packets")
 
 
 def test_times_have_three_digits_and_no_exponent():

@@ -222,6 +222,28 @@ def test_the_account_balances_and_the_digest_repeats(xdp_link):
     assert accounts[0]["digest"] == accounts[1]["digest"] != accounts[2]["digest"]
 
 
+def test_a_fresh_veth_gets_packets_and_the_digest_of_any_other(bed):
+    """Its peer has no NAPI, so live frames would be lost; and its MAC addresses are random."""
+    digests = set()
+    for name in ("one", "two"):
+        sender, receiver = bed.host(f"{name}_sender"), bed.host(f"{name}_receiver")
+        sender.run(
+            ["ip", "link", "add", "fresh0", "type", "veth", "peer", "name", "fresh1", "netns", receiver.namespace]
+        )
+        sender.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"])
+        sender.run(["ip", "link", "set", "fresh0", "up"])
+        receiver.run(["ip", "link", "set", "fresh1", "up"])
+        command = [sys.executable, "-m", "parshall", "gen", "-i", "fresh0", "--netns", sender.namespace]
+        command += ["--sizes", "thesis", "--count", "10k", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        account = json.loads(done.stdout)
+        assert (account["backend"], account["sent"], account["lost"]) == ("af-packet", 10_000, 0)
+        assert "sends by af-packet, which is slower than xdp: the peer of fresh0 has no NAPI" in done.stderr
+        digests.add(account["digest"])
+    assert len(digests) == 1
+
+
 def test_losses_are_unknown_when_other_senders_share_the_interface(xdp_link):
     from parshall.cli.gen_text import account_lines
 
@@ -291,7 +313,7 @@ def test_it_refuses_before_it_sends(xdp_link):
         offloads.switch(link.interface(receiver), False)
     for sizes in ("64", "2000"):
         with pytest.raises(ParshallError, match=r"has no NAPI.*gro on") as refusal:
-            generator(xdp_link, sizes=sizes, count=1)
+            generator(xdp_link, sizes=sizes, count=1, backend="xdp")
         # A fault of the host is reported as such, even if the request is wrong, too.
         assert not isinstance(refusal.value, UsageError)
 

@@ -10,7 +10,7 @@ import typer
 from parshall.cli import gen_receive, options
 from parshall.cli.gen_text import account_lines
 from parshall.cli.messages import report_start, say, show
-from parshall.cli.options import count_option, numbers_option, rate_option
+from parshall.cli.options import count_option, number_option, numbers_option, rate_option
 from parshall.cli.watch import watch
 from parshall.generate import BACKENDS, Generator, Report
 from parshall.stopping import Stopping
@@ -35,12 +35,16 @@ def command(
     replay: Annotated[
         Path | None, typer.Option("--replay", metavar="FILE", help="Send the frames of a capture file at their times")
     ] = None,
-    rate: Annotated[float | None, rate_option("--rate", help="Bits of frames per second: 500M, 2.5G")] = None,
-    pps: Annotated[float | None, rate_option("--pps", help="Packets per second: 900k, 1M")] = None,
-    load: Annotated[
-        float | None, typer.Option("--load", metavar="SHARE", help="Share of --line, above 0 and up to 1")
+    rate: Annotated[
+        float | None, rate_option("--rate", counted="bits", help="Bits of frames per second: 500M, 2.5G")
     ] = None,
-    line: Annotated[float | None, rate_option("--line", help="Line rate for --load, with preamble and gap: 1G")] = None,
+    pps: Annotated[float | None, rate_option("--pps", counted="packets", help="Packets per second: 900k, 1M")] = None,
+    load: Annotated[
+        float | None, number_option("--load", metavar="SHARE", help="Share of --line, above 0 and up to 1")
+    ] = None,
+    line: Annotated[
+        float | None, rate_option("--line", counted="bits", help="Line rate for --load, with preamble and gap: 1G")
+    ] = None,
     count: Annotated[
         int | None, count_option("-c", "--count", help="Number of packets [default: until Ctrl-C]")
     ] = None,
@@ -131,6 +135,8 @@ def command(
         )
         with generator:
             report_start("gen", f"sending from {interface}", quiet=quiet)
+            if generator.backend_reason and not quiet:
+                say("gen", f"sends by af-packet, which is slower than xdp: {generator.backend_reason}")
             watch("gen", generator, stopping, partial(_progress, count=count), quiet=quiet)
     report = generator.stop()
     show(*([json.dumps(report.account)] if as_json else account_lines(report.account)))

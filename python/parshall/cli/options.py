@@ -9,9 +9,22 @@ from typing import Annotated, Any
 
 import typer
 
-from parshall.quantities import parse_bytes, parse_count, parse_latency, parse_numbers, parse_rate, parse_seconds
+from parshall.errors import UsageError
+from parshall.quantities import (
+    parse_bytes,
+    parse_count,
+    parse_latency,
+    parse_number,
+    parse_numbers,
+    parse_port,
+    parse_rate,
+    parse_seconds,
+    parse_whole,
+    size_text,
+)
 
 HELP_NAMES = ["-h", "--help"]
+_LARGEST_RING = "256M"
 
 
 def _parsed(
@@ -55,14 +68,43 @@ def buffer_option(default_bytes: int) -> Any:
     return _parsed(parse_bytes, "SIZE", ("--buffer",), help, shows_default=False)
 
 
-def rate_option(*names: str, help: str) -> Any:
-    """Return an option that takes a rate: ``900k``, ``10M``, ``1G``; the parameter has a number per second."""
-    return _parsed(parse_rate, "RATE", names, help)
+def ring_bytes(size_bytes: int, smallest: str = "32K") -> int:
+    """Return the size of a ring, which is a power of two: the next one."""
+    if not parse_bytes("", smallest) <= size_bytes <= parse_bytes("", _LARGEST_RING):
+        raise UsageError(f"--buffer {size_text(size_bytes)}: expected a size from {smallest} to {_LARGEST_RING}")
+    return 1 << (size_bytes - 1).bit_length()
+
+
+def rate_option(*names: str, counted: str, help: str) -> Any:
+    """Return an option that takes a rate: ``900k``, ``10M``, ``1G``; the parameter has bits or packets per second."""
+    return _parsed(lambda option, text: parse_rate(option, text, counted), "RATE", names, help)
+
+
+def whole_option(*names: str, metavar: str, help: str, shows_default: bool = True) -> Any:
+    """Return an option that takes a whole number."""
+    return _parsed(parse_whole, metavar, names, help, shows_default)
+
+
+def number_option(*names: str, metavar: str, help: str) -> Any:
+    """Return an option that takes a number."""
+    return _parsed(parse_number, metavar, names, help)
+
+
+def port_option(*names: str, help: str) -> Any:
+    """Return an option that takes the number of a port."""
+    return _parsed(parse_port, "P", names, help)
 
 
 def numbers_option(*names: str, help: str) -> Any:
     """Return an option that takes a list of numbers: ``0``, ``0,2``, ``0-3``."""
     return _parsed(parse_numbers, "N[,N...]", names, help)
+
+
+def log_file(path: Path | None) -> Path | None:
+    """Return the name of a log, which must not be that of a capture: other tools would take it for one."""
+    if path is not None and {".pcap", ".pcapng", ".cap"} & set(path.suffixes[-2:]):
+        raise UsageError(f"-o {path}: is the name of a capture, and this is a log; name it {path.stem}.arrow")
+    return path
 
 
 Interface = Annotated[str, typer.Option("-i", "--interface", metavar="IF", help="Network interface")]
@@ -73,6 +115,6 @@ Policy = Annotated[
 ]
 OutputFile = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file; - is stdout")]
 OutputDirectory = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output directory")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers")]
+Seed = Annotated[int, whole_option("--seed", metavar="N", help="Seed of all random numbers")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only")]

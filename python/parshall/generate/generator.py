@@ -98,8 +98,8 @@ class Generator(Session[Report]):
     stamp : bool
         Whether to put sequence number and send time (CLOCK_MONOTONIC) into the payload.
     backend : str, optional
-        ``xdp`` (live frames), ``af-packet``, ``af-xdp`` or ``pktgen``. Default: ``xdp``; for a replay, ``af-packet`` if
-        the frames are too long for live frames, or the interface does not send redirected frames.
+        ``xdp`` (live frames), ``af-packet``, ``af-xdp`` or ``pktgen``. Default: ``xdp``; ``af-packet`` where live
+        frames would be lost, and for a replay of frames that are too long for them (`backend_reason` says it).
     cpu : int or sequence of int, optional
         Sending CPU. Of n CPUs, the k-th sends the packets k, k + n, k + 2n and so on, so that the digest stays the
         same; not with ``pktgen``.
@@ -114,6 +114,11 @@ class Generator(Session[Report]):
         (CLOCK_MONOTONIC, ns, 8 bytes each), size of the IP packet and flow (4 bytes each). Needs gaps.
     parameters : dict, optional
         ``precision``, ``bin_bytes``, ``maximum_bytes`` of the representation of sizes.
+
+    Attributes
+    ----------
+    backend_reason : str, optional
+        Why the default is ``af-packet`` here; None when it is ``xdp``, or a backend was given.
 
     Raises
     ------
@@ -211,6 +216,7 @@ class Generator(Session[Report]):
             "source_port": sport,
             "destination_port": dport,
             "source_mac": src_mac or self.interface.mac,
+            "has_own_mac": src_mac is None,
             "destination_mac": dst_mac,
             "flows": flows,
             "is_random": order == "random",
@@ -226,9 +232,12 @@ class Generator(Session[Report]):
         self.plan: dict[str, Any] = plan
         if count is None:
             request["count"] = plan["replayed_packets"]
-        request["backend"] = backend or default_backend(
-            self.interface, is_replay=replay is not None, fits_live_frames=plan["fits_live_frames"]
-        )
+        self.backend_reason: str | None = None
+        if backend is None:
+            backend, self.backend_reason = default_backend(
+                self.interface, is_replay=replay is not None, fits_live_frames=plan["fits_live_frames"]
+            )
+        request["backend"] = backend
         _check(self.interface, plan, request["backend"])
         reasons = [] if yes_on == interface else reasons_to_confirm(interface, path)
         if reasons:

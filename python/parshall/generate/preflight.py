@@ -24,7 +24,7 @@ def reasons_not_to_send(interface: Interface, largest_ip_bytes: int, backend: st
         reasons.append(f"{name} has no carrier, {cause}: set the other end up")
     reasons += request_errors(interface, largest_ip_bytes)
     if backend == "xdp":
-        reasons += _live_frame_obstacles(interface)
+        reasons += [": ".join(obstacle) for obstacle in _live_frame_obstacles(interface)]
     return reasons
 
 
@@ -38,11 +38,10 @@ def request_errors(interface: Interface, largest_ip_bytes: int) -> list[str]:
     ]
 
 
-def default_backend(interface: Interface, *, is_replay: bool, fits_live_frames: bool) -> str:
-    """Return the default backend: live frames, or a packet socket for a replay that live frames cannot send.
+def default_backend(interface: Interface, *, is_replay: bool, fits_live_frames: bool) -> tuple[str, str | None]:
+    """Return the default backend, live frames where they arrive, and why it is a packet socket where it is.
 
-    The sizes of a replay are fixed. For generated packets, other sizes can be requested, so `reasons_not_to_send`
-    reports the reasons instead.
+    The sizes of a replay are fixed. For generated packets, other sizes can be requested, so the backend refuses those.
 
     Parameters
     ----------
@@ -53,23 +52,25 @@ def default_backend(interface: Interface, *, is_replay: bool, fits_live_frames: 
     fits_live_frames : bool
         Whether all frames are short enough.
     """
-    # Old kernels do not report it; the packet socket works in any case.
-    can_use_xdp = fits_live_frames and interface.takes_xdp_frames is True
-    return "af-packet" if is_replay and not can_use_xdp else "xdp"
+    obstacles = [reason for reason, _ in _live_frame_obstacles(interface)]
+    if is_replay and not obstacles:
+        # Old kernels do not report it; the packet socket works in any case.
+        if not fits_live_frames:
+            obstacles = ["the frames are too long for xdp"]
+        elif interface.takes_xdp_frames is None:
+            obstacles = [f"this kernel does not say whether {interface.name} sends redirected frames"]
+    return ("af-packet", obstacles[0]) if obstacles else ("xdp", None)
 
 
-def _live_frame_obstacles(interface: Interface) -> list[str]:
+def _live_frame_obstacles(interface: Interface) -> list[tuple[str, str]]:
+    """Return why live frames would vanish, and what to do about it."""
     name = interface.name
     if interface.takes_xdp_frames is False:
         if interface.kind == "veth":
-            return [
-                f"the peer of {name} has no NAPI, so redirected frames are dropped: ethtool -K PEER gro on, "
-                "or attach an XDP program to it, or use --backend af-packet"
-            ]
-        return [f"the driver of {name} sends no redirected frames (no ndo_xdp_xmit): use --backend af-packet"]
+            reason = f"the peer of {name} has no NAPI, so redirected frames are dropped"
+            return [(reason, "ethtool -K PEER gro on, or attach an XDP program to it, or use --backend af-packet")]
+        return [(f"the driver of {name} sends no redirected frames (no ndo_xdp_xmit)", "use --backend af-packet")]
     if interface.takes_xdp_frames is None and interface.kind in ("dummy", "ifb", "tun", "macvlan", "vlan", "vxlan"):
-        return [
-            f"{name} is a {interface.kind}, for which the kernel does not report support of XDP frames: use "
-            "--backend af-packet, a veth, or a card whose driver has ndo_xdp_xmit"
-        ]
+        reason = f"{name} is a {interface.kind}, for which the kernel does not report support of XDP frames"
+        return [(reason, "use --backend af-packet, a veth, or a card whose driver has ndo_xdp_xmit")]
     return []

@@ -4,7 +4,8 @@ use super::{Packet, Packets};
 use twox_hash::XxHash3_128;
 
 /// XXH3-128 over headers and payload of the workload, and over the varying fields of every packet sent, in
-/// their order. It leaves out the send times in stamps.
+/// their order. It leaves out the send times in stamps, and the source MAC address when it is the interface's: both are
+/// other ones in each run of the same workload.
 #[derive(Clone)]
 pub struct Digest {
     hash: XxHash3_128,
@@ -13,6 +14,8 @@ pub struct Digest {
 }
 
 const PENDING_BYTES: usize = 12 * 256;
+/// Its place in a frame.
+const SOURCE_MAC: std::ops::Range<usize> = 6..12;
 
 impl std::fmt::Debug for Digest {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -25,7 +28,11 @@ impl Digest {
     pub fn new(packets: &Packets) -> Self {
         let mut hash = XxHash3_128::with_seed(0);
         for header in packets.headers() {
-            hash.write(&header.bytes);
+            let mut bytes = header.bytes.clone();
+            if packets.has_own_mac() {
+                bytes[SOURCE_MAC].fill(0);
+            }
+            hash.write(&bytes);
         }
         hash.write(packets.payload());
         hash.write(packets.replayed());

@@ -77,6 +77,8 @@ pub struct Flows {
     pub protocol: Protocol,
     /// VLAN tag of all.
     pub vlan: Option<Vlan>,
+    /// Whether the source MAC address is that of the interface: nobody chose it, so the digest leaves it out.
+    pub has_own_mac: bool,
     is_ipv6: bool,
     source_ip: Range,
     destination_ip: Range,
@@ -108,6 +110,7 @@ impl Flows {
             order: Order::Cycling,
             protocol: Protocol::Udp,
             vlan: None,
+            has_own_mac: false,
             is_ipv6: first.is_ipv6(),
             source_ip: range(source_first, source_last),
             destination_ip: range(first, last),

@@ -23,6 +23,7 @@ pub struct Packets {
     // Sum of the first n bytes of the payload (the stamp's place taken as 0).
     payload_sums: Vec<u16>,
     is_stamped: bool,
+    has_own_mac: bool,
     replay: Option<Arc<Replay>>,
 }
 
@@ -59,6 +60,7 @@ impl Packets {
             payload,
             payload_sums,
             is_stamped: workload.is_stamped,
+            has_own_mac: workload.flows.has_own_mac,
             replay: workload.replay.clone(),
         }
     }
@@ -66,6 +68,11 @@ impl Packets {
     /// The offsets in all frames.
     pub fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// Whether the source MAC address in the headers is that of the interface.
+    pub fn has_own_mac(&self) -> bool {
+        self.has_own_mac
     }
 
     /// The header of each flow.

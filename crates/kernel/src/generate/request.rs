@@ -67,6 +67,9 @@ pub struct Request {
     pub destination_port: String,
     /// Source MAC addresses.
     pub source_mac: String,
+    /// Whether these are the interface's own.
+    #[serde(default)]
+    pub has_own_mac: bool,
     /// Destination MAC addresses.
     pub destination_mac: String,
     /// Number of flows; none: as many as the longest range has values.
@@ -275,6 +278,7 @@ impl Request {
         let mut flows = Flows::between(&self.source, &self.destination)?
             .with_ports(&self.source_port, &self.destination_port)?
             .with_macs(&self.source_mac, &self.destination_mac)?;
+        flows.has_own_mac = self.has_own_mac;
         flows.protocol = match self.protocol.as_str() {
             "udp" => Protocol::Udp,
             "tcp" => Protocol::Tcp,
