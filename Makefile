@@ -46,7 +46,7 @@ rust-tests: $(NATIVE)
 	@$(RUN) cargo test --release --config scripts/test-profile.toml --workspace --no-run --quiet
 
 clean: ## remove everything that was built or installed in this checkout
-	rm -rf target .venv .build demo-report bench-results site $(NATIVE) $(dir $(LIBPCAP))
+	rm -rf target .venv .build demo-report bench-results site $(NATIVE) $(dir $(LIBPCAP)) python/parshall/report/page/vega.js
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf .pytest_cache .hypothesis .ruff_cache .mypy_cache
 

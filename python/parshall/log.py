@@ -175,7 +175,13 @@ class Log:
             Shape (listeners, 19), in ascending order of ``listener``; docs/formats/tcp-log.md describes each column.
             Logs before 1.3 have none.
         """
-        return pa.Table.from_pylist(json.loads(self._reader.listeners), schema=_LISTENER_COLUMNS)
+        rows = json.loads(self._reader.listeners)
+        # Arrow imports pandas to look at a list, even at an empty one, which takes longer than all else here.
+        return (
+            pa.Table.from_pylist(rows, schema=_LISTENER_COLUMNS)
+            if rows
+            else pa.Table.from_batches([], _LISTENER_COLUMNS)
+        )
 
     @cached_property
     def retransmissions(self) -> pa.Table:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ from parshall.whole_file import write_whole
 PAGE = "report.html"
 FIGURE_DIRECTORY = "figures"
 _PNG_SCALE = 2.0
+_MARK = re.compile(r'<path [^>]* opacity="[^>]*>')
+_VEGA = Path(__file__).with_name("page") / "vega.js"
 # The page's own sections.
 _SECTIONS = ("", "summary", "ledger", "cost", "environment", "repeat")
 # Figures with more characters of data than this are drawn on a canvas instead of as SVG elements.
@@ -97,8 +100,8 @@ def _write_images(
     for number, (name, specification) in enumerate(figures, 1):
         progress(f"drawing figure {number} of {len(figures)}")
         try:
-            drawing = vl_convert.vegalite_to_svg(_without_pointer_layer(specification))
-            pixels = vl_convert.svg_to_png(drawing, scale=_PNG_SCALE)
+            drawing = vl_convert.vegalite_to_svg(_still(specification))
+            pixels = vl_convert.svg_to_png(_MARK.sub(_flat, drawing), scale=_PNG_SCALE)
         except (ValueError, RuntimeError) as error:
             # Titles of others are parts of expressions of the library.
             reason = brief(str(error).partition("\n")[0])
@@ -110,12 +113,27 @@ def _write_images(
         write_whole(Path(f"{stem}.png"), pixels, below=directory)
 
 
-def _without_pointer_layer(specification: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the specification without the invisible layer for the pointer."""
-    if "layer" not in specification:
-        return dict(specification)
-    layers = [layer for layer in specification["layer"] if layer.get("name") != POINTER_LAYER]
-    return {**specification, "layer": layers}
+def _flat(mark: re.Match[str]) -> str:
+    """Return a mark that has only a fill or only a stroke with the opacity of that.
+
+    It looks the same. Of a mark with an opacity of its own, an image of its own would be made, and laid over the rest.
+    """
+    text = mark[0]
+    paints = [name for name in ("fill", "stroke") if f' {name}="' in text and f' {name}="none"' not in text]
+    return text.replace(' opacity="', f' {paints[0]}-opacity="') if len(paints) == 1 else text
+
+
+def _still(specification: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the specification without what only a page needs: the invisible layer for the pointer, and the zoom.
+
+    With a zoom, each line is clipped by itself, and an image of 200 lines takes eight seconds in place of one.
+    """
+    still = dict(specification)
+    if "params" in still:
+        still["params"] = [each for each in still["params"] if each.get("bind") != "scales"]
+    if "layer" in still:
+        still["layer"] = [layer for layer in still["layer"] if layer.get("name") != POINTER_LAYER]
+    return still
 
 
 def figures_in(parts: Iterable[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -184,9 +202,31 @@ def _pretty(value: object) -> str:
 @cache
 def _vega() -> str:
     """Return the library that draws the figures in the page."""
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    try:
+        made = _VEGA.read_text(encoding="utf-8")
+    except OSError:
+        made = ""
+    return made if made.startswith(_vega_head()) else _bundle()
+
+
+def make_vega() -> None:
+    """Write the library once, with the installation: making it takes two seconds of each report otherwise."""
+    if not _VEGA.exists() or not _VEGA.read_text(encoding="utf-8").startswith(_vega_head()):
+        # Without the compiled module, which need not be there yet.
+        new = _VEGA.with_suffix(f".{os.getpid()}")
+        new.write_text(_bundle(), encoding="utf-8")
+        new.replace(_VEGA)
+
+
+def _vega_head() -> str:
+    # Its types do not know the attribute.
+    return f"// Vega of vl-convert {getattr(vl_convert, '__version__')}\n"  # noqa: B009
+
+
+def _bundle() -> str:
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # A closing tag would end the script element.
-    return bundle.replace("</script", "<\\/script")
+    return _vega_head() + bundle.replace("</script", "<\\/script")
 
 
 def identities(names: Iterable[str]) -> list[str]:
