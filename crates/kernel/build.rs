@@ -8,6 +8,7 @@ use std::{env, fs};
 const OBJECTS: [&str; 6] = ["af_xdp", "capture", "edge", "generate", "path", "tcp"];
 /// Older compilers lack section names and builtins that the programs use.
 const CLANG_MAJOR_MIN: u32 = 15;
+const WITHOUT_KERNEL: &str = "Reading, converting and modelling need no clang: pip install . --config-settings=build-args=--no-default-features";
 
 fn main() {
     let bpf = Path::new("../../bpf");
@@ -41,14 +42,22 @@ fn main() {
             .arg(bpf.join(format!("{object}.bpf.c")))
             .arg("-o")
             .arg(out.join(format!("{object}.bpf.o")));
-        let status = command
-            .status()
-            .unwrap_or_else(|error| panic!("{clang}: {error}"));
-        assert!(
-            status.success(),
-            "{clang} could not compile bpf/{object}.bpf.c: see above"
-        );
+        match command.status() {
+            Ok(status) if status.success() => {}
+            Ok(_) => fail(&format!(
+                "{clang} could not compile bpf/{object}.bpf.c: see above"
+            )),
+            Err(error) => fail(&format!(
+                "{clang}: {error}; name another clang by CLANG=..."
+            )),
+        }
     }
+}
+
+/// Ends the build with one line, without a trace of this program.
+fn fail(reason: &str) -> ! {
+    println!("cargo::error={reason}. {WITHOUT_KERNEL}");
+    std::process::exit(1);
 }
 
 fn kernel_architecture() -> &'static str {
@@ -83,7 +92,7 @@ fn find_clang() -> String {
             return candidate;
         }
     }
-    panic!(
+    fail(&format!(
         "no clang of version {CLANG_MAJOR_MIN} or newer: install the newest clang-N that your release packages, or name one by CLANG=..."
-    );
+    ))
 }

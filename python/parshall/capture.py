@@ -154,6 +154,8 @@ class Output:
             raise UsageError(
                 f"--write {self.path}: {suffix} cannot be written; name it .zst or .gz, or give --compress"
             )
+        if suffix == ".arrow":
+            raise UsageError(f"--write {self.path}: is the name of a log, and a capture is pcapng or pcap")
         return {
             "path": None if self.path is None else Path(self.path),
             "filter": self.filter,

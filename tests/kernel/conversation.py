@@ -65,7 +65,10 @@ def transfer(source: socket.socket, sink: socket.socket, payload_bytes: int) -> 
     def receive() -> None:
         left = payload_bytes
         while left:
-            left -= len(sink.recv(min(left, 1 << 20)))
+            received = sink.recv(min(left, 1 << 20))
+            if not received:
+                raise EOFError(f"{left} bytes are missing at the end")
+            left -= len(received)
 
     receiver = threading.Thread(target=receive)
     receiver.start()

@@ -106,7 +106,7 @@ REFUSALS = [
     (["--stages", "receive,xmit"], r"--stages receive,xmit: expected start_xmit with xmit"),
     (["--filter", "udp and and"], r"filter.*udp and and"),
     (["-i", "nosuch0"], r"--interface nosuch0: expected an interface of this network namespace"),
-    (["--every", "0"], r"--every 0: expected"),
+    (["--every", "0"], r"--every 0: must be above 0; expected"),
     (["--packets-max", "1000"], r"--packets-max 1000: expected a power of two from 1024 to 4194304"),
     (["--packets-max", "512"], r"--packets-max 512: expected a power of two"),
     (["--packets-max", "8388608"], r"--packets-max 8388608: expected a power of two"),
@@ -117,7 +117,7 @@ REFUSALS = [
     (["--by", "process"], r"--by process: expected none, interface, connection, cgroup or command"),
     (["--netns", "no-such-namespace"], r"--netns no-such-namespace: No such file or directory"),
     (["--cgroup", "/no-such-group"], r"cgroup /no-such-group: there is no such control group"),
-    (["--buffer", "3M"], r"--buffer 3145728: expected a power of two from 32K to 256M"),
+    (["--buffer", "512M"], r"--buffer 512M: expected a size from 32K to 256M"),
     (["--duration", "soon"], r"--duration soon: expected a time"),
 ]  # fmt: skip
 

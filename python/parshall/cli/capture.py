@@ -12,7 +12,7 @@ from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, R
 from parshall.cli import options
 from parshall.cli.ledger_text import capture_ledger_lines, short_filter
 from parshall.cli.messages import report_start, say, show
-from parshall.cli.options import count_option, size_option, time_option
+from parshall.cli.options import count_option, ring_bytes, size_option, time_option
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
 from parshall.session import Summary
@@ -24,6 +24,9 @@ COMMAND_SETTINGS = {
 
 
 def command(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER...]", help="The filter, where --filter is not given")
+    ] = None,
     interface: Annotated[
         list[str] | None, typer.Option("-i", "--interface", metavar="IF", help="Network interface (repeatable)")
     ] = None,
@@ -87,6 +90,10 @@ def command(
     """Capture packets into files: many filters, many readers, one copy of each packet."""
     if show_rings:
         return _list(as_json)
+    if words:
+        if filter:
+            raise UsageError(f"{' '.join(words)}: a second filter beside --filter {filter[0]}; give one of them")
+        filter = [" ".join(words)] * max(1, len(write or ()))
     outputs = _outputs(
         filter or [],
         write or [f"capture-{datetime.now():%Y%m%d-%H%M%S}.pcapng"],
@@ -108,15 +115,24 @@ def command(
             name=name,
             hook=hook,
             direction=direction,
-            buffer_bytes=buffer,
+            # Elsewhere it is the memory of a socket.
+            buffer_bytes=ring_bytes(buffer, "1M") if backend == "ring" else buffer,
             policy=policy,
             promiscuous=promiscuous,
             group=group,
             discard=discard,
         )
     elif interface or name or group or netns:
-        option = "-i" if interface else "--name" if name else "--group" if group else "--netns"
-        raise UsageError(f"--join {join}: the ring already exists; leave out {option}")
+        what, option = (
+            ("interfaces", "-i")
+            if interface
+            else ("name", "--name")
+            if name
+            else ("group", "--group")
+            if group
+            else ("network namespace", "--netns")
+        )
+        raise UsageError(f"--join {join}: a ring has its {what} already; leave out {option}")
     with Stopping() as stopping:
         capture = Capture(outputs, ring, join=join, count=count, backend=backend, is_stopping=stopping.is_requested)
         with capture:

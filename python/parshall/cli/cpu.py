@@ -15,7 +15,7 @@ import typer
 from parshall import cpu, privileges
 from parshall.cli import options
 from parshall.cli.messages import report_start, say, show
-from parshall.cli.options import time_option
+from parshall.cli.options import number_option, time_option
 from parshall.command import exit_status
 from parshall.errors import CommandError, UsageError
 from parshall.stopping import Stopping
@@ -38,7 +38,7 @@ def command(
     ] = None,
     interval: Annotated[float, time_option("--interval", help="Time between two samples: 0.5, 500ms")] = 0.5,
     limit: Annotated[
-        float, typer.Option("-l", "--limit", metavar="PERCENT", help="Summarise while idle is below this")
+        float, number_option("-l", "--limit", metavar="PERCENT", help="Summarise while idle is below this")
     ] = 95.0,
     all_lines: Annotated[bool, typer.Option("-a", "--all", help="Summarise the whole time")] = False,
     duration: options.Duration = None,

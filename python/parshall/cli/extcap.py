@@ -64,7 +64,7 @@ def command(
         return 0
     ring = None
     if source.interface is not None:
-        ring = Ring(source.interface, hook=hook, buffer_bytes=buffer, promiscuous=promiscuous)
+        ring = Ring(source.interface, hook=hook, buffer_bytes=common.ring_bytes(buffer, "1M"), promiscuous=promiscuous)
     output = Output(fifo, capture_filter, snaplen, format="pcapng", compress="none")
     with Stopping() as stopping:
         running = Capture([output], ring, join=source.ring, is_stopping=stopping.is_requested)

@@ -9,11 +9,22 @@ import errno
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
+try:
+    # Until `main` handles it, Ctrl-C ends the process as it ends other programs, without a traceback.
+    _handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+except ValueError:
+    # Imported by another thread than the first, by a program that is not ours.
+    _handler = None
+
 from parshall.cli import confinement
 from parshall.commands import COMMANDS
+
+if _handler is not None:
+    signal.signal(signal.SIGINT, _handler)
 
 FAILED = 1
 USAGE = 2
@@ -59,6 +70,8 @@ def dispatch(arguments: Sequence[str]) -> int:
         print(usage(), file=sys.stderr)
         return USAGE
     name, *rest = arguments
+    if name == "help" and rest:
+        name, rest = rest[0], ["--help"]
     if name in ("-h", "--help", "help"):
         print(usage())
         return 0

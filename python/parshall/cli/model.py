@@ -12,7 +12,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.messages import say, show
-from parshall.cli.options import count_option, latency_option, span_option, time_option
+from parshall.cli.options import count_option, latency_option, number_option, span_option, time_option, whole_option
 from parshall.errors import UsageError
 from parshall.stopping import exiting_on_signals
 from parshall.whole_file import new_file, write_whole
@@ -87,10 +87,10 @@ def run_model(
     ] = None,
     precision: Annotated[
         float | None,
-        typer.Option("--precision", metavar="PART", help="Run until intervals at sinks are this narrow: 0.01"),
+        number_option("--precision", metavar="PART", help="Run until intervals at sinks are this narrow: 0.01"),
     ] = None,
     confidence: Annotated[
-        float, typer.Option("--confidence", metavar="LEVEL", help="Confidence level of the intervals")
+        float, number_option("--confidence", metavar="LEVEL", help="Confidence level of the intervals")
     ] = 0.95,
     seed: options.Seed = 1,
     threads: Annotated[int | None, count_option("--threads", help="Number of threads [default: all cores]")] = None,
@@ -235,7 +235,7 @@ def calibrate_model(
     ] = "rps",
     no_gro: Annotated[bool, typer.Option("--no-gro", help="Receive without generic receive offload")] = False,
     routes: Annotated[int, count_option("--routes", help="Entries of the routing table")] = 4,
-    rules: Annotated[int, typer.Option("--rules", metavar="RULES", help="nftables rules that each packet passes")] = 0,
+    rules: Annotated[int, whole_option("--rules", metavar="RULES", help="nftables rules that each packet passes")] = 0,
     sizes: Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")] = "64",
     flows: Annotated[int, count_option("--flows", help="Number of flows")] = 1,
     count: Annotated[int, count_option("-c", "--count", help="Packets of each run")] = 60_000,
@@ -292,9 +292,7 @@ def plan_capacity(
     model: _OptionalModel = None,
     settings: _Settings = None,
     sink: _Sink = None,
-    loss: Annotated[
-        float, typer.Option("--loss", metavar="PART", min=0, help="Maximum loss (fraction of packets)")
-    ] = 1e-3,
+    loss: Annotated[float, number_option("--loss", metavar="PART", help="Maximum loss (fraction of packets)")] = 1e-3,
     p99: Annotated[float | None, latency_option("--p99", help="Maximum 99th percentile of latency: 300us")] = None,
     find: Annotated[
         str | None,
@@ -304,7 +302,7 @@ def plan_capacity(
     duration: Annotated[float, time_option("-d", "--duration", help="Model time of each step, times 4")] = 4.0,
     precision: Annotated[
         float | None,
-        typer.Option("--precision", metavar="PART", help="Lengthen runs until the interval is this narrow: 0.02"),
+        number_option("--precision", metavar="PART", help="Lengthen runs until the interval is this narrow: 0.02"),
     ] = None,
     calibration: Annotated[
         Path | None,

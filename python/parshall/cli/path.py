@@ -11,7 +11,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.messages import report_start, say, show
-from parshall.cli.options import count_option
+from parshall.cli.options import count_option, log_file, ring_bytes
 from parshall.cli.path_beside import Beside
 from parshall.cli.path_text import NO_COST, stage_lines, summary_lines
 from parshall.cli.watch import watch
@@ -91,6 +91,7 @@ def command(
         return path_join.run([*(join or ()), *(files or ())], output, quiet=quiet, as_json=as_json)
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
+    log_file(output)
     beside = Beside(output, tcp_log, capture, interface or [], netns, filter)
     with contextlib.ExitStack() as stack:
         stopping = stack.enter_context(Stopping())
@@ -108,7 +109,7 @@ def command(
             by=by,
             groups_max=groups_max,
             packets_max=packets_max,
-            buffer_bytes=buffer,
+            buffer_bytes=ring_bytes(buffer),
             share=parse_share("--share", share),
             seed=seed,
             probe_cost=probe_cost,

@@ -50,7 +50,8 @@ def command(
         from parshall.path.histograms import PathHistograms, is_path_histograms
         from parshall.path.log import PathLog, is_path_log
 
-        heading = title or f"Parshall: {', '.join(path.stem for path in paths[:3])}{' ...' if len(paths) > 3 else ''}"
+        names = ", ".join(printable(path.stem) for path in paths[:3])
+        heading = title or f"Parshall: {names}{' ...' if len(paths) > 3 else ''}"
         histograms = [path for path in paths if is_path_histograms(path)]
         of_paths = [path for path in paths if path in histograms or is_path_log(path)]
         if of_paths and len(of_paths) < len(paths):
@@ -132,10 +133,10 @@ def logs_of(inputs: list[Path]) -> list[Path]:
 
 def names_of(paths: list[Path]) -> dict[str, Path]:
     """Return logs by the shortest names that are unique."""
-    stems = [path.stem for path in paths]
+    stems = [printable(path.stem) for path in paths]
     if len(set(stems)) == len(stems):
         return dict(zip(stems, paths, strict=True))
-    return {str(path): path for path in paths}
+    return {printable(str(path)): path for path in paths}
 
 
 def _testbed(path: Path) -> dict[str, object]:

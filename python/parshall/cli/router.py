@@ -11,7 +11,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.messages import report_start, say, show
 from parshall.cli.model_calibration import check_output
-from parshall.cli.options import count_option, rate_option, time_option
+from parshall.cli.options import count_option, number_option, rate_option, time_option, whole_option
 from parshall.errors import ParshallError, UsageError
 from parshall.stopping import exiting_on_signals
 from parshall.whole_file import new_file
@@ -23,7 +23,7 @@ _Receive = Annotated[
 ]
 _NoGro = Annotated[bool, typer.Option("--no-gro", help="Receive without generic receive offload")]
 _Routes = Annotated[int, count_option("--routes", help="Entries of the routing table")]
-_Rules = Annotated[int, typer.Option("--rules", metavar="NUMBER", help="nftables rules that each packet passes")]
+_Rules = Annotated[int, whole_option("--rules", metavar="NUMBER", help="nftables rules that each packet passes")]
 _Tunnel = Annotated[
     str | None,
     typer.Option("--tunnel", metavar="aes-gcm|chacha20", help="Send through a security gateway with this cipher"),
@@ -34,10 +34,10 @@ _Traffic = Annotated[
 _Sizes = Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")]
 _Flows = Annotated[int, count_option("--flows", help="Number of flows")]
 _RouterCpu = Annotated[
-    int | None, typer.Option("--router-cpu", metavar="CPU", help="CPU of the router [default: the last]")
+    int | None, whole_option("--router-cpu", metavar="CPU", help="CPU of the router [default: the last]")
 ]
 _SenderCpu = Annotated[
-    int | None, typer.Option("--sender-cpu", metavar="CPU", help="CPU of the generator [default: the first]")
+    int | None, whole_option("--sender-cpu", metavar="CPU", help="CPU of the generator [default: the first]")
 ]
 
 # A short search, for --load.
@@ -56,9 +56,11 @@ def measure_router(
     rules: _Rules = 0,
     tunnel: _Tunnel = None,
     traffic: _Traffic = "poisson",
-    pps: Annotated[float | None, rate_option("--pps", help="Packets per second: 100k [default: 100k]")] = None,
+    pps: Annotated[
+        float | None, rate_option("--pps", counted="packets", help="Packets per second: 100k [default: 100k]")
+    ] = None,
     load: Annotated[
-        float | None, typer.Option("--load", metavar="SHARE", help="Share of the capacity, which is measured first")
+        float | None, number_option("--load", metavar="SHARE", help="Share of the capacity, which is measured first")
     ] = None,
     sizes: _Sizes = "64",
     flows: _Flows = 1,
@@ -150,10 +152,10 @@ def measure_capacity(
     trials: Annotated[int, count_option("--trials", help="Trials at each rate; all must pass")] = 3,
     repeats: Annotated[int, count_option("--repeats", help="Number of searches")] = 5,
     resolution: Annotated[
-        float, typer.Option("--resolution", metavar="SHARE", help="Relative width at which a search ends")
+        float, number_option("--resolution", metavar="SHARE", help="Relative width at which a search ends")
     ] = 0.02,
     loss: Annotated[
-        float, typer.Option("--loss", metavar="SHARE", help="Share of the packets that a trial may lose")
+        float, number_option("--loss", metavar="SHARE", help="Share of the packets that a trial may lose")
     ] = 0.0,
     seed: options.Seed = 1,
     router_cpu: _RouterCpu = None,

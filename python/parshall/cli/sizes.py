@@ -10,7 +10,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.confinement import confine
 from parshall.cli.messages import report_start, show
-from parshall.cli.options import count_option
+from parshall.cli.options import count_option, number_option
 from parshall.errors import UsageError
 from parshall.sizes import BUILT_IN, Counts, Parameters, SizeDistribution, compare, require_packets
 from parshall.whole_file import refuse_input
@@ -37,7 +37,7 @@ def command(
     precision: Annotated[int, count_option("--precision", help="Cells of each array of procfs")] = 1000,
     bin: Annotated[int, count_option("--bin", help="Width of a bin, bytes")] = 20,
     outlier: Annotated[
-        float, typer.Option("--outlier", metavar="SHARE", help="Share of the packets from which a size is an outlier")
+        float, number_option("--outlier", metavar="SHARE", help="Share of the packets from which a size is an outlier")
     ] = 0.002,
     interface: Annotated[
         str | None, typer.Option("-i", "--interface", metavar="IF", help="Network interface, with --from live")

@@ -16,7 +16,7 @@ from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.listener_text import listener_lines
 from parshall.cli.messages import report_start, say, show
-from parshall.cli.options import count_option
+from parshall.cli.options import count_option, log_file, port_option, ring_bytes, whole_option
 from parshall.cli.watch import End, watch
 from parshall.command import GRACE_S, Command
 from parshall.errors import UsageError
@@ -40,9 +40,7 @@ def command(
     on_change: Annotated[
         bool, typer.Option("--on-change", help="Log a packet when cwnd or ssthresh of its flow changed")
     ] = False,
-    port: Annotated[
-        list[int] | None, typer.Option("--port", metavar="P", help="Only flows with this port (repeatable)")
-    ] = None,
+    port: Annotated[list[int] | None, port_option("--port", help="Only flows with this port (repeatable)")] = None,
     host: Annotated[
         list[str] | None, typer.Option("--host", metavar="A", help="Only flows with this host (repeatable)")
     ] = None,
@@ -52,7 +50,7 @@ def command(
     ] = None,
     netns: options.Netns = None,
     pid: Annotated[
-        list[int] | None, typer.Option("--pid", metavar="PID", help="Only sockets of this process (repeatable)")
+        list[int] | None, whole_option("--pid", metavar="PID", help="Only sockets of this process (repeatable)")
     ] = None,
     duration: options.Duration = None,
     buffer: Annotated[int, options.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
@@ -72,7 +70,7 @@ def command(
         raise UsageError("-o -: CMD writes to standard output, too; name a file, or a pipe that is not it")
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
-    path = output or Path(f"tcp-{datetime.now():%Y%m%d-%H%M%S}.arrow")
+    path = log_file(output) or Path(f"tcp-{datetime.now():%Y%m%d-%H%M%S}.arrow")
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(Command(cmd)) if cmd else None
         stopping = stack.enter_context(Stopping())
@@ -86,7 +84,7 @@ def command(
             cgroup=child.cgroup if child else cgroup,
             netns=netns,
             pid=pid or (),
-            buffer_bytes=buffer,
+            buffer_bytes=ring_bytes(buffer),
             policy=policy,
             compression=compression,
             environment_extra={"command": shlex.join(cmd)} if cmd else None,

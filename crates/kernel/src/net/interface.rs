@@ -72,6 +72,9 @@ impl Interface {
     pub fn find(name: &str) -> Result<Self, InterfaceError> {
         let fail = |reason: String| InterfaceError::new(name, reason);
         let index = index(name).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NODEV) if name == "any" => {
+                fail("Linux has none of this name; give -i for each interface".into())
+            }
             Some(Errno::NODEV) => fail("no such interface; `ip link` lists them".into()),
             _ => fail(error.to_string()),
         })?;

@@ -118,8 +118,8 @@ pub unsafe extern "C-unwind" fn pcap_activate(pcap: *mut Pcap) -> c_int {
             None => None,
         };
         let status = system_function!(pcap_activate: fn(*mut Pcap) -> c_int)(pcap);
+        notice(reason.as_deref(), status >= 0);
         if status >= 0 {
-            notice(reason.as_deref());
             handles::remove(pcap);
         }
         status
@@ -128,7 +128,7 @@ pub unsafe extern "C-unwind" fn pcap_activate(pcap: *mut Pcap) -> c_int {
 
 /// Reports that a capture does not use the ring, where `parshall pcap` would: for a program that it started, standard error
 /// may be a pipe with a protocol, as dumpcap's to tshark.
-fn notice(reason: Option<&str>) {
+fn notice(reason: Option<&str>, is_capturing: bool) {
     let is_ours = || {
         let Some(ours) = std::env::var_os(STANDARD_ERROR) else {
             return true;
@@ -139,10 +139,11 @@ fn notice(reason: Option<&str>) {
     if let Some(reason) = reason
         && is_ours()
     {
-        let _ = writeln!(
-            std::io::stderr(),
-            "parshall: {reason}; capturing by a packet socket, without the ring"
-        );
+        let instead = match is_capturing {
+            true => "capturing by a packet socket, without the ring",
+            false => "a packet socket could not be used in its place",
+        };
+        let _ = writeln!(std::io::stderr(), "parshall: {reason}; {instead}");
     }
 }
 
@@ -197,9 +198,7 @@ pub unsafe extern "C-unwind" fn pcap_open_live(
         pcap_close(pcap);
         let open = system_function!(pcap_open_live: fn(*const c_char, c_int, c_int, c_int, *mut c_char) -> *mut Pcap);
         let pcap = open(device, snaplen, promiscuous, timeout_ms, error);
-        if !pcap.is_null() {
-            notice(reason.as_deref());
-        }
+        notice(reason.as_deref(), !pcap.is_null());
         pcap
     }
 }

@@ -1,0 +1,109 @@
+"""Mistakes that newcomers make: one line each, with what to give instead. None needs privileges."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_conventions import LOG, run
+
+from parshall.errors import UsageError
+from parshall.quantities import parse_rate
+
+MISTAKES = [
+    (("tcp", "--port", "http"), "--port http: expected a port from 1 to 65535"),
+    (("tcp", "--port", "70000"), "--port 70000: expected a port from 1 to 65535"),
+    (("tcp", "--pid", "self"), "--pid self: expected a whole number"),
+    (("gen", "-i", "lo", "--seed", "x"), "--seed x: expected a whole number"),
+    (("gen", "-i", "lo", "--load", "x"), "--load x: expected a number"),
+    (("tcp", "-c", "1"), "No such option: -c; see `parshall tcp --help`"),
+    (("gen", "-i", "lo", "--rate", "10kpps"), "--rate 10kpps: counts bits; packets per second are --pps"),
+    (("gen", "-i", "lo", "--pps", "10mbps"), "--pps 10mbps: counts packets; bits per second are --rate"),
+    (("capture", "-i", "lo", "--count", "0"), "--count 0: must be above 0; expected a number such as 1000, 10k or 2M"),
+    (("capture", "-i", "lo", "--buffer", "1G"), "--buffer 1G: expected a size from 1M to 256M"),
+    (("tcp", "--buffer", "10kb"), "--buffer 10K: expected a size from 32K to 256M"),
+    (("path", "--buffer", "512M"), "--buffer 512M: expected a size from 32K to 256M"),
+    (("capture", "-i", "any"), "interface any: Linux has none of this name; give -i for each interface"),
+    (
+        ("capture", "-i", "lo", "--filter", "tcp", "udp", "port", "53"),
+        "udp port 53: a second filter beside --filter tcp; give one of them",
+    ),
+    (
+        ("capture", "-i", "lo", "-w", "x.arrow"),
+        "--write x.arrow: is the name of a log, and a capture is pcapng or pcap",
+    ),
+    (("capture", "--join", "blue", "-i", "lo"), "--join blue: a ring has its interfaces already; leave out -i"),
+    (("capture", "--join", "blue", "--name", "red"), "--join blue: a ring has its name already; leave out --name"),
+    (("path", "-o", "x.pcapng"), "-o x.pcapng: is the name of a capture, and this is a log; name it x.arrow"),
+    (("tcp", "-o", "x.pcap"), "-o x.pcap: is the name of a capture, and this is a log; name it x.arrow"),
+    (("help", "tpc"), "no command 'tpc'; did you mean `parshall tcp`?"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+def test_a_mistake_is_one_line_that_says_what_to_give(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    answer = run(*arguments, cwd=tmp_path)
+    lines = answer.stderr.splitlines()
+    assert (answer.returncode, answer.stdout, len(lines)) == (2, "", 1), answer
+    assert message in lines[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_of_a_command_is_asked_for_in_both_orders() -> None:
+    assert run("help", "tcp").stdout == run("tcp", "--help").stdout != ""
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("10m", 10e6), ("10mbps", 10e6), ("10Mbit/s", 10e6), ("10mbit", 10e6), ("2.5g", 2.5e9), ("900k", 900e3)],
+)
+def test_a_rate_is_read_as_other_tools_write_it(text: str, rate: float) -> None:
+    assert parse_rate("--rate", text, "bits") == rate
+
+
+@pytest.mark.parametrize("text", ["10kB/s", "10MiB", "10 M bit", "1e400", "-1", ""])
+def test_a_rate_in_another_unit_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_rate("--rate", text, "bits")
+
+
+def test_a_report_of_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
+    log = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.arrow"))
+    log.write_bytes(LOG.read_bytes())
+    answer = run("report", log)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "\\xff" in (tmp_path / "report.html").read_text()
+
+
+INTERRUPTING = """
+import importlib.abc, os, signal, sys
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            print("interrupted", flush=True)
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from parshall.cli.main import main
+main(["sizes", "--from", "dist", "thesis"])
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "parshall.cli.confinement",
+        "parshall.errors",
+        "parshall.commands",
+        "typer",
+        "parshall.cli.sizes",
+        "parshall.sizes",
+    ],
+)
+def test_an_interrupt_while_modules_are_imported_shows_no_traceback(module: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", INTERRUPTING, module]
+    default = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=60, preexec_fn=default)
+    assert done.returncode in (130, -signal.SIGINT)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
