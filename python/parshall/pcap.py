@@ -19,6 +19,7 @@ LIBRARY = DIRECTORY / "libpcap.so.0.8"
 # Programs that leave capturing to another one.
 _CAPTURED_BY = {"tshark": "dumpcap", "wireshark": "dumpcap"}
 _PATHS = "LD_LIBRARY_PATH"
+_SYSTEM = "PARSHALL_PCAP_SYSTEM"
 _PT_INTERP = 3
 
 
@@ -68,7 +69,19 @@ def environment(join: str | None = None) -> dict[str, str]:
         _PATHS: f"{DIRECTORY}:{before}" if before else str(DIRECTORY),
         "PARSHALL_PCAP_KEEPER": json.dumps(keeper),
     }
-    return os.environ | ours | ({"PARSHALL_PCAP_RING": join} if join else {})
+    return os.environ | ours | _own_libpcap(before) | ({"PARSHALL_PCAP_RING": join} if join else {})
+
+
+def _own_libpcap(paths: str | None) -> dict[str, str]:
+    """Return where our library finds the libpcap that the program would have had from its own library path."""
+    found = (
+        Path(directory, name)
+        for directory in (paths or "").split(":")
+        for name in ("libpcap.so.0.8", "libpcap.so.1")
+        if directory and Path(directory, name).is_file()
+    )
+    own = next(found, None)
+    return {} if own is None or _SYSTEM in os.environ else {_SYSTEM: str(own.absolute())}
 
 
 def run(arguments: list[str], join: str | None = None) -> NoReturn:

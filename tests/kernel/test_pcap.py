@@ -259,6 +259,18 @@ def test_nanoseconds_and_the_kinds_of_time_stamps(place: Place, until: Callable[
     check_same(*map(stamped, files))
 
 
+def test_a_libpcap_of_the_users_own_is_the_one_behind_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the system's, which the program would have without the ring."""
+    found = subprocess.run(["ldd", shutil.which("tcpdump") or ""], capture_output=True, text=True, check=True).stdout
+    (library,) = re.findall(r"libpcap\S* => (\S+)", found)
+    own = tmp_path / "libpcap.so.0.8"
+    shutil.copyfile(library, own)
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nosuch:{tmp_path}")
+    code = "import ctypes; ctypes.CDLL('libpcap.so.0.8').pcap_lib_version(); print(open('/proc/self/maps').read())"
+    loaded = subprocess.run([PARSHALL, "pcap", "--", sys.executable, "-c", code], capture_output=True, text=True)
+    assert str(own) in loaded.stdout and f" {library}" not in loaded.stdout, loaded.stderr
+
+
 def outputs(place: Place, *command: object) -> list[tuple[int, str, str]]:
     """What a program that ends by itself says, on the ring and as it is."""
     done = [program.end() for program in both(place, *command)]

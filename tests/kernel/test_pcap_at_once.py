@@ -139,7 +139,9 @@ import resource
 pcap = filtered(opened(), sys.argv[2])
 def mode(is_nonblocking):
     lib.pcap_setnonblock.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
-    return [lib.pcap_setnonblock(pcap, is_nonblocking, error), error.value.decode(), lib.pcap_getnonblock(pcap, error)]
+    status = lib.pcap_setnonblock(pcap, is_nonblocking, error)
+    # Versions of libpcap begin the text with another case.
+    return [status, error.value.decode().lower(), lib.pcap_getnonblock(pcap, error)]
 found = {"nonblocking": mode(1)[::2]}
 limit = resource.getrlimit(resource.RLIMIT_NOFILE)
 taken = []

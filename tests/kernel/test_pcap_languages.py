@@ -6,9 +6,11 @@ For Python, scapy is among the programs.
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from capturer import frame
@@ -19,34 +21,84 @@ pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 CLIENTS = Path(__file__).with_name("pcap_clients")
 GO_PACKAGES = Path("/usr/share/gocode")
 COUNT = 60
-REMEDY = "is not installed; `scripts/setup packages programs` installs it"
+SNAPLEN_BYTES = 200
+
+
+class Binding(NamedTuple):
+    """What a binding lets its client tell: the length on the wire, counts and link type, or less."""
+
+    has_wire_lengths: bool = True
+    last_line: str = f"{COUNT} 0 1"
+
+
+BINDINGS = {
+    "perl": Binding(),
+    "ruby": Binding(),
+    "go": Binding(),
+    "rust": Binding(),
+    "pypcap": Binding(has_wire_lengths=False),
+    "node": Binding(last_line="ETHERNET"),
+}
+
+
+def interpreted(check: list[str], client: str) -> list[object]:
+    """Return the words that start a client whose binding is a package of the system."""
+    if shutil.which(check[0]) is None or subprocess.run(check, capture_output=True).returncode:
+        pytest.skip(f"{check[0]} has no binding here; `scripts/setup packages programs` installs it")
+    return [check[0], CLIENTS / client]
+
+
+def built(words: list[object], directory: Path, **environment: str) -> None:
+    """Build a client, or skip where its language or the registry of its packages is missing."""
+    if shutil.which(str(words[0])) is None:
+        pytest.skip(f"there is no {words[0]}; `scripts/setup packages languages` installs it")
+    done = subprocess.run(words, env=os.environ | environment, cwd=directory, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"{words[0]} could not build the client: {done.stderr[-500:]}")
 
 
 def client_of(language: str, directory: Path) -> list[object]:
     """Return the words that start the client of a language, or skip."""
-    tests = {
-        "perl": ("perl", "-MNet::Pcap", "-e1"),
-        "ruby": ("ruby", "-rpcaprub", "-e1"),
-    }
+    if language == "perl":
+        return interpreted(["perl", "-MNet::Pcap", "-e1"], "client.pl")
+    if language == "ruby":
+        return interpreted(["ruby", "-rpcaprub", "-e1"], "client.rb")
     if language == "go":
-        if not (GO_PACKAGES / "src/github.com/google/gopacket").exists() or shutil.which("go") is None:
+        if not (GO_PACKAGES / "src/github.com/google/gopacket").exists():
             pytest.skip("gopacket is not installed; `scripts/setup packages languages` installs it")
-        program = directory / "client"
-        environment = os.environ | {"GO111MODULE": "off", "GOPATH": str(GO_PACKAGES), "GOFLAGS": ""}
-        environment["GOCACHE"] = str(directory / "cache")
-        subprocess.run(["go", "build", "-o", program, CLIENTS / "client.go"], env=environment, check=True)
-        return [program]
-    (interpreter, *check), suffix = tests[language], {"perl": "pl", "ruby": "rb"}[language]
-    if shutil.which(interpreter) is None or subprocess.run([interpreter, *check], capture_output=True).returncode:
-        pytest.skip(f"the binding for {language} {REMEDY}")
-    return [interpreter, CLIENTS / f"client.{suffix}"]
+        cache = {"GO111MODULE": "off", "GOPATH": str(GO_PACKAGES), "GOFLAGS": "", "GOCACHE": str(directory / "cache")}
+        built(["go", "build", "-o", directory / "client", CLIENTS / "client.go"], directory, **cache)
+        return [directory / "client"]
+    if language == "rust":
+        target = directory / "target"
+        built(
+            ["cargo", "build", "--release", "--manifest-path", copied("rust", directory), "--target-dir", target],
+            directory,
+        )
+        return [target / "release/client"]
+    if language == "pypcap":
+        built([sys.executable, "-m", "pip", "install", "--quiet", "--target", directory, "pypcap"], directory)
+        return ["env", f"PYTHONPATH={directory}", sys.executable, CLIENTS / "client_of_pypcap.py"]
+    # Its script of installation would fetch the headers of Node.
+    built(["npm", "install", "--silent", "--ignore-scripts", "cap"], directory)
+    built(["npx", "--yes", "node-gyp", "rebuild", "--nodedir=/usr"], directory / "node_modules/cap")
+    return ["env", f"NODE_PATH={directory / 'node_modules'}", "node", CLIENTS / "client.js"]
 
 
-@pytest.mark.parametrize("language", ["perl", "ruby", pytest.param("go", marks=pytest.mark.long)])
+def copied(client: str, directory: Path) -> Path:
+    """Copy a client beside which its build writes."""
+    shutil.copytree(CLIENTS / client, directory / client)
+    return directory / client / "Cargo.toml"
+
+
+LONG = ("go", "rust", "pypcap", "node")
+
+
+@pytest.mark.parametrize("language", [pytest.param(one, marks=[pytest.mark.long] * (one in LONG)) for one in BINDINGS])
 def test_a_client_of_each_language_reads_the_same(
     place: Place, until: Callable[..., None], tmp_path: Path, language: str
 ) -> None:
-    words = client_of(language, tmp_path)
+    words, binding = client_of(language, tmp_path), BINDINGS[language]
     with ExitStack() as stack:
         programs = [stack.enter_context(program) for program in both(place, *words, place.interface, KIND, COUNT)]
         for program in programs:
@@ -58,4 +110,6 @@ def test_a_client_of_each_language_reads_the_same(
     assert [one.returncode for one in done] == [0, 0], done
     ring, own = (one.stdout.splitlines() for one in done)
     assert ring == own
-    assert ring == [*(f"{len(one)} {one[:200].hex()}" for one in frames), f"{COUNT} 0 1"]
+    lengths = [len(one) if binding.has_wire_lengths else min(len(one), SNAPLEN_BYTES) for one in frames]
+    read = [f"{length} {one[:SNAPLEN_BYTES].hex()}" for length, one in zip(lengths, frames, strict=True)]
+    assert ring == [*read, binding.last_line]

@@ -180,7 +180,7 @@ def test_suricata_sees_the_same(place: Place, until: Callable[..., None], tmp_pa
         with connection(place.left, place.host, address, 8080):
             pass
         logs = [file.with_name("eve.json") for file in outputs]
-        until("both have alerted", lambda: all(log.read_text().count('"alert"') >= 50 for log in logs))
+        until("both have alerted", lambda: all(log.read_text().count(ALERT) >= 50 for log in logs))
         # It asks for the counts at the first packet of a second.
         second = int(time.time())
         until("another second has begun", lambda: int(time.time()) > second)
@@ -190,7 +190,7 @@ def test_suricata_sees_the_same(place: Place, until: Callable[..., None], tmp_pa
         ):
             quiet.bind((address, 0))
             sending.sendto(b"a needle 101", quiet.getsockname())
-            until("both have read it", lambda: all(log.read_text().count('"alert"') >= 51 for log in logs))
+            until("both have read it", lambda: all(log.read_text().count(ALERT) >= 51 for log in logs))
         for one in started:
             one.process.send_signal(signal.SIGTERM)
             assert one.process.wait(60) == 0
@@ -219,6 +219,8 @@ def test_suricata_sees_the_same(place: Place, until: Callable[..., None], tmp_pa
         assert one["capture"]["kernel_drops"] == 0
 
 
+# The word alone is twice in each.
+ALERT = '"event_type":"alert"'
 COUNTED = ("pkts_toserver", "bytes_toserver", "pkts_toclient", "bytes_toclient")
 SURICATA = """%YAML 1.1
 ---
