@@ -13,12 +13,16 @@ change, change_at_once
     Milliseconds of ``pcap_setfilter`` with ten primitives, 50 ms after the last one or just behind it.
 reply
     Milliseconds from an ARP request by ``pcap_sendpacket`` until ``pcap_next_ex`` has the reply, in immediate mode.
-tcpdump_1, tcpdump_6
+tcpdump_1, tcpdump_6, tcpdump_6_apart
     Million packets a second of 645 bytes that reach each of so many tcpdumps, which write to ``/dev/null`` and have
-    128 MiB of buffer. Elsewhere buffers and ring have their default sizes: the kernel maps the whole ring for a reader.
+    128 MiB of buffer; *apart*: sender and hook have the first CPU, the tcpdumps the last.
+
+But for these, buffers and ring have their default sizes: the kernel maps the whole ring for a reader.
 """
 
+import itertools
 import json
+import os
 import re
 import signal
 import statistics
@@ -60,14 +64,15 @@ def times_ms(host: Host, program: Path, interface: str, on_ring: bool, *argument
 
 @contextmanager
 def tcpdumps(
-    host: Host, interface: str, on_ring: bool, count: int, *options: str
+    host: Host, interface: str, on_ring: bool, count: int, *options: str, cpu: int | None = None
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """Run so many tcpdumps."""
+    """Run so many tcpdumps, on one CPU or on all."""
+    pinned = [] if cpu is None else ["taskset", "--cpu-list", str(cpu)]
     with ExitStack() as running:
         started = []
         for _ in range(count):
             with host.enter():
-                command = [*words(on_ring), "tcpdump", "-i", interface, *options, "-w", "/dev/null"]
+                command = [*pinned, *words(on_ring), "tcpdump", "-i", interface, *options, "-w", "/dev/null"]
                 started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
             running.callback(started[-1].kill)
         for one in started:
@@ -75,6 +80,17 @@ def tcpdumps(
                 if not line:
                     raise SystemExit("a tcpdump ended early")
         yield started
+
+
+@contextmanager
+def on_cpus(cpus: list[int]) -> Iterator[None]:
+    """Keep this process on some CPUs."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def reached(one: subprocess.Popen[str]) -> int:
@@ -116,15 +132,18 @@ def main() -> None:
                         value = sum(times) if case.startswith("open") else statistics.median(times)
                         kind = found.setdefault(case, {"ring": [], "socket": []})
                         kind["ring" if on_ring else "socket"].append(value)
-            for count in (1, 6):
-                for on_ring in order:
-                    with tcpdumps(host, interface, on_ring, count, "-B", "131072") as running:
+            for (count, is_pinned), on_ring in itertools.product(((1, False), (6, False), (6, True)), order):
+                cpus = sorted(os.sched_getaffinity(0))
+                cpu = cpus[-1] if is_pinned else None
+                with tcpdumps(host, interface, on_ring, count, "-B", "131072", cpu=cpu) as running:
+                    with on_cpus(cpus[:1] if is_pinned else cpus):
                         rate_pps = cable.flood(frame_of(FRAME_BYTES), arguments.packets)
-                        settled_cpu_s([one.pid for one in running])
-                        packets = [reached(one) for one in running]
-                    part = statistics.mean(packets) / (arguments.packets + BATCH_PACKETS)
-                    kind = found.setdefault(f"tcpdump_{count}", {"ring": [], "socket": []})
-                    kind["ring" if on_ring else "socket"].append(part * rate_pps / 1e6)
+                    settled_cpu_s([one.pid for one in running])
+                    packets = [reached(one) for one in running]
+                part = statistics.mean(packets) / (arguments.packets + BATCH_PACKETS)
+                case = f"tcpdump_{count}{'_apart' * is_pinned}"
+                kind = found.setdefault(case, {"ring": [], "socket": []})
+                kind["ring" if on_ring else "socket"].append(part * rate_pps / 1e6)
     for case, kinds in found.items():
         ratios = [ring / own for ring, own in zip(kinds["ring"], kinds["socket"], strict=True)]
         medians = [statistics.median(values) for values in (kinds["ring"], kinds["socket"], ratios)]
