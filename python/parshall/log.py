@@ -342,6 +342,7 @@ def convert(
     output: str | os.PathLike[str] | None = None,
     *,
     every_ns: int | None = None,
+    flows: Sequence[int] = (),
 ) -> Conversion:
     """Convert a log to another format.
 
@@ -356,6 +357,8 @@ def convert(
         fails, the old file stays.
     every_ns : int, optional
         ``web10g`` only: one line per flow every `every_ns` nanoseconds, instead of one per packet.
+    flows : sequence of int
+        Convert these flows only, by their numbers in the flow table. Default: all.
 
     Returns
     -------
@@ -365,11 +368,11 @@ def convert(
     Raises
     ------
     UsageError
-        If there is no such format, or the format has no such option.
+        If there is no such format or flow, or the format has no such option.
     ParshallError
         If the log is damaged, the output cannot be written, or the format needs a flow and there is none.
     """
-    rows, warnings = _native.convert_log(Path(path), to, None if output is None else Path(output), every_ns)
+    rows, warnings = _native.convert_log(Path(path), to, None if output is None else Path(output), every_ns, flows)
     return Conversion(None if output is None else Path(output), rows, warnings)
 
 

@@ -164,3 +164,14 @@ def test_an_interrupted_conversion_leaves_no_partial_file(tmp_path, until, numbe
         converting.kill()
         converting.wait()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_some_flows_are_converted(tmp_path):
+    for numbers, option in (([2], "2"), ([1, 2], "1-2")):
+        convert(LOG, "csv", tmp_path / "a.csv", flows=numbers)
+        assert set(pyarrow.csv.read_csv(tmp_path / "a.csv")["flow"].to_pylist()) == set(numbers)
+        result = run(LOG, "--to", "csv", "--flow", option)
+        assert result.stdout == (tmp_path / "a.csv").read_bytes()
+    result = run(LOG, "--to", "csv", "--flow", "1,7")
+    assert (result.returncode, result.stdout) == (2, b"")
+    assert result.stderr.decode().startswith("parshall: convert: --flow 7: is not in ")

@@ -28,7 +28,8 @@ NAME = b"stamping"
 TOLERANCE = 0.05
 # The kernel stamps a packet before the stack has it: for the shortest waits, the way to the socket counts.
 STACK_NS = 50_000
-QUANTILES = 20
+# Others take the CPU from a server between a read and its look at the clock.
+FAR_SHARE_MAX = 0.1
 
 # The times of a read: when the kernel received the data, and when the call returned. Each server works a moment
 # before it reads, as one that is busy with another client: its requests wait.
@@ -247,10 +248,19 @@ def test_times_of_reads_are_those_of_the_servers_own_stamps(
     if "data_ready" not in profile.summary.stages:
         pytest.skip("this kernel lacks the stage at which data is ready")
     assert not list(unbalanced(profile.summary.ledger))
-    waits_ns = waits_of(stamps)
+    # Both in the order in which the reads returned.
+    waits_ns = waits_of(sorted(stamps, key=lambda stamp: stamp[1]))
     reads = PathLog(tmp_path / "path.arrow").reads
     ours = reads.filter(pc.equal(pc.cast(reads["command"], "string"), NAME.decode()))
-    found_ns = ours["read_ns"].to_pylist()
+    ready_ns = pc.cast(ours["time"], "int64").to_pylist()
+    found_ns = [read_ns for _, read_ns in sorted(zip(ready_ns, ours["read_ns"].to_pylist(), strict=True), key=sum)]
     assert len(found_ns) == len(waits_ns) > 0
-    found, stamped = (statistics.quantiles(times_ns, n=QUANTILES) for times_ns in (found_ns, waits_ns))
-    assert found == pytest.approx(stamped, rel=TOLERANCE, abs=STACK_NS), (sorted(found_ns), sorted(waits_ns))
+    # A server's own clock begins before the stack, and stops once it has a CPU again.
+    later_ns = [stamped - found for found, stamped in zip(found_ns, waits_ns, strict=True)]
+    assert 0 < statistics.median(later_ns) < STACK_NS
+    far = [
+        pair
+        for pair in zip(found_ns, waits_ns, strict=True)
+        if pair[0] != pytest.approx(pair[1], rel=TOLERANCE, abs=STACK_NS)
+    ]
+    assert len(far) <= FAR_SHARE_MAX * len(found_ns), far

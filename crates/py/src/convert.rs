@@ -72,6 +72,7 @@ fn into<W: Write + Send>(
             None,
             Err(
                 error @ (ConvertError::UnknownFormat { .. }
+                | ConvertError::UnknownFlow { .. }
                 | ConvertError::Option { .. }
                 | ConvertError::TooManyLines { .. }),
             ),
@@ -96,16 +97,17 @@ fn into_file(
 
 /// See `parshall.log.convert`. Returns `(rows, warnings)`; `output` None is the standard output.
 #[pyfunction]
-#[pyo3(signature = (path, format, output=None, every_ns=None))]
+#[pyo3(signature = (path, format, output=None, every_ns=None, flows=Vec::new()))]
 pub fn convert_log(
     py: Python<'_>,
     path: PathBuf,
     format: &str,
     output: Option<PathBuf>,
     every_ns: Option<u64>,
+    flows: Vec<u32>,
 ) -> PyResult<(u64, Vec<String>)> {
     let format: Format = format.parse().map_err(usage_to_python)?;
-    let options = ConvertOptions { every_ns };
+    let options = ConvertOptions { flows, every_ns };
     let report = py.detach(|| match &output {
         None => into(&path, format, io::stdout(), "standard output", options),
         Some(output) => {

@@ -3,13 +3,13 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from parshall.cli import options
 from parshall.cli.messages import say, show
-from parshall.cli.options import time_option
+from parshall.cli.options import numbers_option, time_option
 from parshall.errors import UsageError
 from parshall.log import FORMATS, convert
 from parshall.stopping import exiting_on_signals
@@ -28,6 +28,7 @@ def command(
     every: Annotated[
         float | None, time_option("--every", help="web10g: poll the flows at this interval, for example 1ms")
     ] = None,
+    flow: Annotated[Any, numbers_option("--flow", help="Only these flows, by number: 2, 2,5 or 2-5")] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -42,7 +43,7 @@ def command(
     if every_ns is not None and not 0 < every_ns < 1 << 63:
         raise UsageError(f"--every {every:g} s: expected a time from 1ns to 292 years")
     with exiting_on_signals():
-        result = convert(log, to, path, every_ns=every_ns)
+        result = convert(log, to, path, every_ns=every_ns, flows=flow or ())
     for warning in result.warnings:
         say("convert", warning)
     if as_json:

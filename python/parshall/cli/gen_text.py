@@ -106,4 +106,5 @@ def _gaps(gaps: dict[str, Any], distribution: str) -> Iterator[str]:
     yield _row("sent", gaps["quantiles_ns"])
     if gaps["asked_quantiles_ns"]:
         yield _row("requested", gaps["asked_quantiles_ns"])
+    yield _row("late", gaps["late_quantiles_ns"])
     yield f"          late by {gaps['late_mean_ns']:,.0f} ns on average, {gaps['late_max_ns']:,} ns at most"

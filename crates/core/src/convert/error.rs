@@ -19,6 +19,13 @@ pub enum ConvertError {
          convert to csv or parquet instead"
     )]
     NoFlow { path: String, format: Format },
+    /// The log has no such flow.
+    #[error("--flow {flow}: is not in {path}, which has {flows} flows; `parshall.read` lists them")]
+    UnknownFlow {
+        flow: u32,
+        path: String,
+        flows: usize,
+    },
     /// The format has no such name.
     #[error("format: {found:?} is unknown, expected one of {}", Format::NAMES.join(", "))]
     UnknownFormat { found: String },

@@ -28,8 +28,10 @@ use source::Source;
 use std::io::{BufWriter, Read, Seek, Write};
 
 /// Options of a conversion.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ConvertOptions {
+    /// Convert these flows only; all when there is none.
+    pub flows: Vec<u32>,
     /// Poll the flows at this interval instead of writing a line per packet (`web10g` only).
     pub every_ns: Option<u64>,
 }
@@ -50,8 +52,8 @@ pub struct ConvertReport {
 ///
 /// # Errors
 /// [`ConvertError::Log`] when the log is damaged, [`ConvertError::Write`] when `out` fails,
-/// [`ConvertError::NoFlow`] when the format needs a flow and the log has none, [`ConvertError::Option`] for
-/// an option that the format does not have.
+/// [`ConvertError::NoFlow`] when the format needs a flow and the log has none, [`ConvertError::UnknownFlow`] for a
+/// flow that the log does not have, [`ConvertError::Option`] for an option that the format does not have.
 pub fn convert<R: Read + Seek>(
     reader: LogReader<R>,
     format: Format,
@@ -65,7 +67,7 @@ pub fn convert<R: Read + Seek>(
             reason: "only web10g is a polled format",
         });
     }
-    let mut source = Source::new(reader)?;
+    let mut source = Source::new(reader, &options.flows)?;
     let mut out = BufWriter::with_capacity(1 << 18, out);
     let rows = match format {
         Format::Siftr13 => siftr_1_3::write(&mut source, &mut out),
@@ -78,6 +80,13 @@ pub fn convert<R: Read + Seek>(
         Format::Parquet => parquet::write(&mut source, &mut out),
     }?;
     out.flush()?;
+    let has_counts = matches!(format, Format::Siftr13 | Format::Siftr12 | Format::Siftr2);
+    if has_counts && source.is_selection() {
+        source.warn(
+            "the last line counts what is in the log of these flows; what was thinned or lost is in the flow table"
+                .into(),
+        );
+    }
     Ok(ConvertReport {
         rows,
         warnings: source.into_warnings(),

@@ -140,6 +140,10 @@ impl Counts {
         source: &Source<R>,
         count: impl Fn(&HookAccount) -> u64,
     ) -> [u64; 2] {
+        // The ledger does not say of which flows it is.
+        if source.is_selection() {
+            return [0; 2];
+        }
         ["tcp_ingress", "tcp_egress"].map(|hook| {
             let accounts = source.ledger().hooks.iter();
             accounts

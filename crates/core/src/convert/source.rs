@@ -6,6 +6,8 @@ use super::row::{NEW_SYN_RECV, Row, rows};
 use crate::abi::EVENT_PACKET;
 use crate::ledger::Ledger;
 use crate::tcp_log::{FlowRow, LogReader};
+use arrow::array::BooleanArray;
+use arrow::compute::filter_record_batch;
 use arrow::record_batch::RecordBatch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
@@ -17,6 +19,8 @@ pub struct Source<R: Read> {
     flows: Arc<BTreeMap<u32, FlowRow>>,
     ledger: Ledger,
     first: Option<RecordBatch>,
+    /// The flows that are converted; all when it is empty.
+    selected: BTreeSet<u32>,
     unknown_flows: BTreeSet<u32>,
     unknown_rows: u64,
     warnings: Vec<String>,
@@ -24,20 +28,36 @@ pub struct Source<R: Read> {
 
 impl<R: Read + Seek> Source<R> {
     /// Surveys the log and reads its first batch.
-    pub fn new(mut reader: LogReader<R>) -> Result<Self, ConvertError> {
+    pub fn new(mut reader: LogReader<R>, selected: &[u32]) -> Result<Self, ConvertError> {
         reader.survey()?;
-        let flows = Arc::new(reader.flows().clone());
+        let mut flows = reader.flows().clone();
+        if let Some(unknown) = selected.iter().find(|flow| !flows.contains_key(flow)) {
+            return Err(ConvertError::UnknownFlow {
+                flow: *unknown,
+                path: reader.path().to_string(),
+                flows: flows.len(),
+            });
+        }
+        let selected: BTreeSet<u32> = selected.iter().copied().collect();
+        flows.retain(|flow, _| selected.is_empty() || selected.contains(flow));
         let ledger = reader.ledger().cloned().unwrap_or_default();
-        let first = reader.next().transpose()?;
-        Ok(Self {
+        let mut source = Self {
             reader,
-            flows,
+            flows: Arc::new(flows),
             ledger,
-            first,
+            first: None,
+            selected,
             unknown_flows: BTreeSet::new(),
             unknown_rows: 0,
             warnings: Vec::new(),
-        })
+        };
+        source.first = source.read_batch()?;
+        Ok(source)
+    }
+
+    /// Whether only some flows are converted.
+    pub fn is_selection(&self) -> bool {
+        !self.selected.is_empty()
     }
 
     pub fn flows(&self) -> Arc<BTreeMap<u32, FlowRow>> {
@@ -74,8 +94,26 @@ impl<R: Read + Seek> Source<R> {
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, ConvertError> {
         match self.first.take() {
             Some(batch) => Ok(Some(batch)),
-            None => Ok(self.reader.next().transpose()?),
+            None => self.read_batch(),
         }
+    }
+
+    /// The next batch with rows of the selected flows.
+    fn read_batch(&mut self) -> Result<Option<RecordBatch>, ConvertError> {
+        while let Some(batch) = self.reader.next().transpose()? {
+            if self.selected.is_empty() {
+                return Ok(Some(batch));
+            }
+            let is_selected: BooleanArray = rows(&batch)
+                .map(|row| Some(self.selected.contains(&row.flow)))
+                .collect();
+            let batch = filter_record_batch(&batch, &is_selected)
+                .map_err(|error| ConvertError::Write(std::io::Error::other(error)))?;
+            if batch.num_rows() > 0 {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
     }
 
     /// Calls `each` with every row whose flow is in the table.

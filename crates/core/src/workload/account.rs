@@ -5,8 +5,8 @@ use crate::distributions::GapDistribution;
 use crate::sizes::SizeDistribution;
 use serde::Serialize;
 
-/// Number of gaps that are kept for the quantiles; beyond it, every second one is dropped.
-const GAPS_KEPT: usize = 1 << 18;
+/// Number of values that are kept for quantiles; beyond it, every second one is dropped.
+const KEPT: usize = 1 << 18;
 /// Relative distance below a gap at which the distribution is also compared: more than the rounding of its
 /// scale, far below the resolution of clocks.
 const JUST_BELOW: f64 = 1e-9;
@@ -24,9 +24,8 @@ pub type Quantiles = [f64; 7];
 pub struct Account {
     sizes: Vec<u64>,
     frames_bytes: u64,
-    gaps_ns: Vec<f64>,
-    // One of this many gaps is kept.
-    gap_stride: u64,
+    gaps_ns: Sample,
+    lates_ns: Sample,
     gaps: u64,
     previous_ns: Option<u64>,
     first_ns: u64,
@@ -35,6 +34,56 @@ pub struct Account {
     late_ns_sum: u64,
     mean_gap_ns: f64,
     late: u64,
+}
+
+/// Equally spaced ones of many values.
+#[derive(Debug)]
+struct Sample {
+    values: Vec<f64>,
+    // One of this many values is kept.
+    stride: u64,
+    seen: u64,
+}
+
+impl Default for Sample {
+    fn default() -> Self {
+        Self {
+            values: Vec::new(),
+            stride: 1,
+            seen: 0,
+        }
+    }
+}
+
+impl Sample {
+    fn push(&mut self, value: f64) {
+        if self.seen.is_multiple_of(self.stride) {
+            if self.values.len() == KEPT {
+                let mut index = 0;
+                self.values.retain(|_| {
+                    index += 1;
+                    index % 2 == 1
+                });
+                self.stride *= 2;
+            }
+            if self.seen.is_multiple_of(self.stride) {
+                self.values.push(value);
+            }
+        }
+        self.seen += 1;
+    }
+
+    fn sorted(&self) -> Vec<f64> {
+        let mut sorted = self.values.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted
+    }
+}
+
+/// The smallest value that this share of the sorted values does not exceed; there is at least one.
+fn at(sorted: &[f64], share: f64) -> f64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
 /// Sizes sent and requested.
@@ -67,7 +116,7 @@ pub struct GapAccount {
     pub quantiles_ns: Quantiles,
     /// Quantiles of the distribution, ns; None where they are not known in closed form.
     pub asked_quantiles_ns: Option<Quantiles>,
-    /// Kolmogorov-Smirnov distance from the distribution; None where it is not known in closed form.
+    /// Kolmogorov-Smirnov distance from the distribution; None where it has steps, or is not known in closed form.
     pub ks_distance: Option<f64>,
     /// Critical value of this distance at a level of 5 %, see [`ks_bound`].
     pub ks_bound: Option<f64>,
@@ -75,6 +124,8 @@ pub struct GapAccount {
     pub error_p99: Option<f64>,
     /// Mean lateness of the packets, ns.
     pub late_mean_ns: f64,
+    /// Quantiles of the lateness, ns: how far departures are from the plan, whatever the distribution.
+    pub late_quantiles_ns: Quantiles,
     /// Maximum lateness, ns.
     pub late_max_ns: u64,
     /// Share of the packets that left late by at least the distribution's mean gap: the host determined their gaps.
@@ -92,8 +143,8 @@ impl Account {
         Self {
             sizes: vec![0; workload.largest_ip_bytes() as usize + 1],
             frames_bytes: 0,
-            gaps_ns: Vec::new(),
-            gap_stride: 1,
+            gaps_ns: Sample::default(),
+            lates_ns: Sample::default(),
             gaps: 0,
             previous_ns: None,
             first_ns: 0,
@@ -113,6 +164,7 @@ impl Account {
             let late_ns = sent_ns.saturating_sub(packet.due_ns);
             self.late_ns_max = self.late_ns_max.max(late_ns);
             self.late_ns_sum += late_ns;
+            self.lates_ns.push(late_ns as f64);
             self.late += u64::from(late_ns as f64 >= self.mean_gap_ns);
         }
     }
@@ -124,20 +176,8 @@ impl Account {
             self.first_ns = sent_ns;
             return;
         };
-        if self.gaps.is_multiple_of(self.gap_stride) {
-            if self.gaps_ns.len() == GAPS_KEPT {
-                let mut index = 0;
-                self.gaps_ns.retain(|_| {
-                    index += 1;
-                    index % 2 == 1
-                });
-                self.gap_stride *= 2;
-            }
-            if self.gaps.is_multiple_of(self.gap_stride) {
-                self.gaps_ns
-                    .push(sent_ns.saturating_sub(previous_ns) as f64);
-            }
-        }
+        self.gaps_ns
+            .push(sent_ns.saturating_sub(previous_ns) as f64);
         self.gaps += 1;
     }
 
@@ -201,15 +241,10 @@ impl Account {
 
     /// The gaps and their distribution; None without gaps or send times.
     pub fn gaps(&self, distribution: &GapDistribution) -> Option<GapAccount> {
-        if self.gaps_ns.is_empty() {
+        let (sorted, lates) = (self.gaps_ns.sorted(), self.lates_ns.sorted());
+        if sorted.is_empty() || lates.is_empty() {
             return None;
         }
-        let mut sorted = self.gaps_ns.clone();
-        sorted.sort_by(f64::total_cmp);
-        let at = |values: &[f64], p: f64| {
-            let rank = (p * values.len() as f64).ceil() as usize;
-            values[rank.clamp(1, values.len()) - 1]
-        };
         let asked_mean_ns = distribution.mean_gap_ns();
         let fixed = distribution.fixed_gap_ns();
         let error_p99 = fixed.map(|gap_ns| {
@@ -220,21 +255,19 @@ impl Account {
             errors.sort_by(f64::total_cmp);
             at(&errors, 0.99)
         });
-        // The distance from a distribution with a single step only shows the errors of the clock.
-        let ks_distance = match fixed {
-            Some(_) => None,
-            None => ks_distance(&sorted, distribution),
-        };
         let asked_quantiles_ns = distribution
             .quantile(0.5)
             .map(|_| PROBABILITIES.map(|p| distribution.quantile(p).unwrap_or(f64::NAN)));
+        // Gaps of a real clock are always far from a distribution with steps: of one step, or of recorded gaps.
+        let ks_distance = match (fixed, &asked_quantiles_ns) {
+            (None, Some(_)) => ks_distance(&sorted, distribution),
+            _ => None,
+        };
         let bound = ks_distance.map(|_| ks_bound(sorted.len() as u64));
         let late_share = self.late as f64 / self.packets() as f64;
-        // Gaps of a real clock are always far from a distribution with steps.
-        let is_far = asked_quantiles_ns.is_some()
-            && ks_distance
-                .zip(bound)
-                .is_some_and(|(distance, bound)| distance > KS_DISTANCE_MAX.max(2.0 * bound));
+        let is_far = ks_distance
+            .zip(bound)
+            .is_some_and(|(distance, bound)| distance > KS_DISTANCE_MAX.max(2.0 * bound));
         Some(GapAccount {
             mean_ns: self.departures_ns() as f64 / self.gaps as f64,
             asked_mean_ns,
@@ -244,6 +277,7 @@ impl Account {
             ks_bound: bound,
             error_p99,
             late_mean_ns: self.late_ns_sum as f64 / self.packets() as f64,
+            late_quantiles_ns: PROBABILITIES.map(|p| at(&lates, p)),
             late_max_ns: self.late_ns_max,
             late_share,
             is_shape_kept: late_share <= LATE_SHARE_MAX && !is_far,

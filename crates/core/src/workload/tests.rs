@@ -296,15 +296,31 @@ fn draws_of_the_distribution_exceed_the_bound_once_in_twenty_runs() {
 }
 
 #[test]
-fn gaps_equal_to_a_stepped_distribution_have_distance_0() {
+fn gaps_with_steps_have_no_distance_but_a_lateness() {
     for text in [
         "bursts:size=2,period=1us",
         "bursts:size=4,inside=10ns,period=1us",
     ] {
         let workload = workload("64", text, flows("10.0.0.1", "10.0.0.2"));
-        let account = account_on_time(&workload, 4001);
+        let packets = Packets::of(&workload);
+        let mut account = Account::new(&workload);
+        for (number, packet) in (0..4000).zip(Plan::new(&workload, &packets)) {
+            // Each is late by 1 to 100 ns: far from every step, and near the plan.
+            let sent_ns = packet.due_ns + 1 + number * 7 % 100;
+            account.add(
+                &packet,
+                workload.frame_bytes(packet.ip_bytes),
+                Some(sent_ns),
+            );
+            account.departed(sent_ns);
+        }
         let gaps = account.gaps(&workload.gaps).unwrap();
-        assert!(gaps.ks_distance.unwrap() < 0.001, "{text}: {gaps:?}");
+        assert_eq!((gaps.ks_distance, gaps.ks_bound), (None, None));
+        assert_eq!(
+            gaps.late_quantiles_ns,
+            [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 99.0]
+        );
+        assert!(gaps.is_shape_kept, "{text}: {gaps:?}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Golden files checked by hand, and mini-parsers written from the descriptions of the formats.
 
+mod selection;
 mod siftr;
 mod tables;
 mod ttprobe;

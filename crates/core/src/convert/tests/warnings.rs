@@ -119,7 +119,10 @@ fn losses_and_missing_flows_give_warnings() {
 
 #[test]
 fn the_interval_is_for_web10g_only() {
-    let options = ConvertOptions { every_ns: Some(1) };
+    let options = ConvertOptions {
+        every_ns: Some(1),
+        ..Default::default()
+    };
     let error = convert(
         log_with(&[], &[], &Ledger::default()),
         Format::Csv,
@@ -128,7 +131,10 @@ fn the_interval_is_for_web10g_only() {
     )
     .unwrap_err();
     assert!(error.to_string().contains("every"), "{error}");
-    let options = ConvertOptions { every_ns: Some(0) };
+    let options = ConvertOptions {
+        every_ns: Some(0),
+        ..Default::default()
+    };
     assert!(
         convert(
             log_with(&[], &[], &Ledger::default()),
@@ -161,6 +167,7 @@ fn a_polling_interval_with_too_many_lines_is_refused_before_writing() {
             let log = log_with(&records, &flows, &Ledger::default());
             let options = ConvertOptions {
                 every_ns: Some(every_ns),
+                ..Default::default()
             };
             let error = convert(log, Format::Web10g, &mut out, options).unwrap_err();
             assert!(out.is_empty());

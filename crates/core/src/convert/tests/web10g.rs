@@ -12,7 +12,10 @@ pub(super) fn web10g_lines(
         log_with(records, flows, &Ledger::default()),
         Format::Web10g,
         &mut out,
-        ConvertOptions { every_ns },
+        ConvertOptions {
+            every_ns,
+            ..Default::default()
+        },
     )
     .unwrap();
     let written = String::from_utf8(out).unwrap();
