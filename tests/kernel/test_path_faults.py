@@ -122,6 +122,21 @@ REFUSALS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("wrong", [["--stages", "nowhere"], ["--packets-max", "1000"], ["--by", "process"]])
+def test_a_wrong_option_costs_no_file_of_what_is_measured_beside(wrong: list[str], tmp_path: Path) -> None:
+    files = {
+        f"--{name}": tmp_path / f"older.{suffix}" for name, suffix in (("capture", "pcapng"), ("tcp-log", "arrow"))
+    }
+    for file in files.values():
+        file.write_text("older")
+    others = [str(word) for pair in files.items() for word in pair]
+    answer = run("-i", "lo", "-o", tmp_path / "new.arrow", *others, *wrong)
+    assert answer.returncode == 2, answer.stderr
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("older.pcapng", "older.arrow"), "older"
+    )
+
+
 @pytest.mark.parametrize(("arguments", "words"), REFUSALS, ids=[" ".join(arguments) for arguments, _ in REFUSALS])
 def test_a_refusal_is_one_line_and_changes_nothing(arguments: list[str], words: str, tmp_path: Path) -> None:
     log = tmp_path / "log"

@@ -21,6 +21,7 @@ from parshall.path.histograms import as_object
 from parshall.path.profile import DEFAULT_PACKETS_MAX, DEFAULT_RING_BYTES
 from parshall.path.stages import STAGES
 from parshall.quantities import parse_share
+from parshall.session import Session
 from parshall.stopping import Stopping
 
 _TIME_ONLY = "cycles, instructions: not measured (time only)"
@@ -95,7 +96,12 @@ def command(
     beside = Beside(output, tcp_log, capture, interface or [], netns, filter)
     with contextlib.ExitStack() as stack:
         stopping = stack.enter_context(Stopping())
-        sessions = [stack.enter_context(session) for session in beside.sessions(stopping.is_requested)]
+        sessions: list[Session[Any]] = []
+
+        def start_others() -> None:
+            # They replace files, which a wrong option of ours must not cost.
+            sessions.extend(stack.enter_context(session) for session in beside.sessions(stopping.is_requested))
+
         profile = PathProfile(
             output,
             stages=None if stages is None else [name.strip() for name in stages.split(",")],
@@ -114,6 +120,7 @@ def command(
             seed=seed,
             probe_cost=probe_cost,
             is_stopping=stopping.is_requested,
+            before=start_others,
         )
         with profile:
             report_start("path", f"{len(profile.options['stages'])} stages", quiet=quiet)

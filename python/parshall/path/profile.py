@@ -172,6 +172,8 @@ class PathProfile(Session[PathSummary]):
         between first and last stage, in turns.
     is_stopping : callable, optional
         Asked while a FIFO has no reader; when it returns true, the start is given up with a KeyboardInterrupt.
+    before : callable, optional
+        Called once the arguments are found to be in range, before anything is measured.
 
     Raises
     ------
@@ -207,6 +209,7 @@ class PathProfile(Session[PathSummary]):
         seed: int = 1,
         probe_cost: bool = False,
         is_stopping: Callable[[], bool] | None = None,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         chosen = list(stages if stages is not None else ALL_STAGES if path else LIGHT_STAGES)
         unknown = [name for name in chosen if name not in STAGES]
@@ -260,6 +263,7 @@ class PathProfile(Session[PathSummary]):
             "options_text": as_json(options),
         }
         self.options = options
+        before()
         self._native: _native.Session = _native.Session("path", request_json(request), is_stopping)
 
     def _summarize(self, account: dict[str, Any]) -> PathSummary:
