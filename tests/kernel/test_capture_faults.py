@@ -587,3 +587,25 @@ def test_af_xdp_refuses_a_large_mtu_with_a_remedy(place: Place, until: Any, tmp_
         process.kill()
         process.wait()
     assert process.returncode == 0
+
+
+def test_the_words_of_a_filter_need_no_option(tmp_path: Path) -> None:
+    """As for tcpdump, and for all files."""
+    files = [tmp_path / "one.pcap", tmp_path / "two.pcap"]
+    command = [PARSHALL, "capture", "-i", "lo", "-q", *(word for file in files for word in ("-w", file)), "-c", "1"]
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wanted,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        for each in (wanted, other):
+            each.bind(("127.0.0.1", 0))
+        command += ["udp", "port", str(wanted.getsockname()[1])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+            while program.poll() is None:
+                sender.sendto(b"other", other.getsockname())
+                sender.sendto(b"wanted", wanted.getsockname())
+            assert program.returncode == 0, program.stderr and program.stderr.read()
+    for file in files:
+        content = file.read_bytes()
+        assert b"wanted" in content and b"other" not in content

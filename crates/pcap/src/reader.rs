@@ -350,9 +350,8 @@ mod tests {
     fn packets_that_came_after_the_hooks_had_counted_are_not_taken_from_those_before() {
         let read = Progress {
             read: 105,
-            own: 0,
             rejected: 5,
-            gaps: 0,
+            ..Progress::default()
         };
         // Five that a filter here rejects came since.
         assert_eq!(read.received_and_dropped(100, 0), [100, 0]);
@@ -364,8 +363,8 @@ mod tests {
         let read = Progress {
             read: 50,
             own: 10,
-            rejected: 0,
             gaps: 20,
+            ..Progress::default()
         };
         assert_eq!(read.received_and_dropped(60, 0), [50, 10]);
         assert_eq!(read.received_and_dropped(100, 5), [90, 25]);

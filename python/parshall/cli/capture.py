@@ -123,15 +123,13 @@ def command(
             discard=discard,
         )
     elif interface or name or group or netns:
-        what, option = (
-            ("interfaces", "-i")
-            if interface
-            else ("name", "--name")
-            if name
-            else ("group", "--group")
-            if group
-            else ("network namespace", "--netns")
+        given = (
+            ("interfaces", "-i", interface),
+            ("name", "--name", name),
+            ("group", "--group", group),
+            ("network namespace", "--netns", netns),
         )
+        what, option = next((what, option) for what, option, value in given if value)
         raise UsageError(f"--join {join}: a ring has its {what} already; leave out {option}")
     with Stopping() as stopping:
         capture = Capture(outputs, ring, join=join, count=count, backend=backend, is_stopping=stopping.is_requested)

@@ -77,7 +77,7 @@ pub struct Flows {
     pub protocol: Protocol,
     /// VLAN tag of all.
     pub vlan: Option<Vlan>,
-    /// Whether the source MAC address is that of the interface: nobody chose it, so the digest leaves it out.
+    /// Whether the source MAC address is the interface's own. Then the digest leaves it out.
     pub has_own_mac: bool,
     is_ipv6: bool,
     source_ip: Range,
