@@ -23,11 +23,13 @@ pytestmark = pytest.mark.kernel
 MPTCP = 262
 OTHER_ADDRESS = "198.51.100.7"
 
+MANY_BYTES, FEW_BYTES = 1_000_000, 1_000
+
 # Both ends of a connection. The client connects at the first line of standard input; each further one, and each of the
-# server, lets it send a megabyte and take as much.
+# server, lets it send some bytes and take as many.
 END = """
 import socket, sys, threading
-role, address, port, protocol = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+role, address, port, protocol, length = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 if role == "server":
     end = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
     end.bind((address, port))
@@ -40,9 +42,9 @@ else:
     end.connect((address, port))
 print("connected", flush=True)
 for line in sys.stdin:
-    sender = threading.Thread(target=end.sendall, args=(bytes(1_000_000),))
+    sender = threading.Thread(target=end.sendall, args=(bytes(length),))
     sender.start()
-    left = 1_000_000
+    left = length
     while left:
         received = end.recv(left)
         if not received:
@@ -56,8 +58,10 @@ for line in sys.stdin:
 class End:
     """A process with one end of a connection."""
 
-    def __init__(self, host: Any, role: str, address: str, port: int, protocol: int = MPTCP) -> None:
-        command = [sys.executable, "-c", END, role, address, str(port), str(protocol)]
+    def __init__(
+        self, host: Any, role: str, address: str, port: int, protocol: int = MPTCP, length: int = MANY_BYTES
+    ) -> None:
+        command = [sys.executable, "-c", END, role, address, str(port), str(protocol), str(length)]
         self.process = host.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.host, self.pid = host, self.process.pid
 
@@ -97,14 +101,15 @@ class End:
 
 @contextlib.contextmanager
 def conversation(
-    ends: Any, port: int, client_protocol: int = MPTCP, server_protocol: int = MPTCP
+    ends: Any, port: int, protocols: tuple[int, int] = (MPTCP, MPTCP), length: int = MANY_BYTES
 ) -> Iterator[tuple[End, End]]:
     """Connect a process of each host; neither has sent anything."""
     left, right, link = ends
     address = link.address(right)
-    with End(right, "server", address, port, server_protocol) as server:
+    client_protocol, server_protocol = protocols
+    with End(right, "server", address, port, server_protocol, length) as server:
         server.expect("listening")
-        with End(left, "client", address, port, client_protocol) as client:
+        with End(left, "client", address, port, client_protocol, length) as client:
             client.connect()
             server.expect("connected")
             yield client, server
@@ -226,7 +231,9 @@ def test_where_a_peer_has_no_mptcp_the_connection_is_plain_tcp(
     two_paths: Any, protocols: tuple[int, int], tmp_path: Path
 ) -> None:
     port = next(PORTS)
-    with TcpLog(tmp_path / "log", port=port) as log, conversation(two_paths, port, *protocols) as (client, server):
+    # What fits one segment: Linux 6.18 loses bytes of such a connection when segments arrive out of order.
+    ends = conversation(two_paths, port, protocols, FEW_BYTES)
+    with TcpLog(tmp_path / "log", port=port) as log, ends as (client, server):
         exchange(client, server)
         close(client, server)
     logged, _ = check_log(log.path)
