@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import say, show
+from parshall.cli.messages import progress_line, say, show
 from parshall.cli.options import numbers_option, time_option
 from parshall.errors import UsageError
 from parshall.log import FORMATS, convert
@@ -42,7 +42,8 @@ def command(
     every_ns = None if every is None else round(every * 1e9)
     if every_ns is not None and not 0 < every_ns < 1 << 63:
         raise UsageError(f"--every {every:g} s: expected a time from 1ns to 292 years")
-    with exiting_on_signals():
+    # Without a file, the rows may go to the same terminal.
+    with exiting_on_signals(), progress_line("convert", f"reading {log}", quiet=quiet or path is None):
         result = convert(log, to, path, every_ns=every_ns, flows=flow or ())
     for warning in result.warnings:
         say("convert", warning)

@@ -10,7 +10,6 @@ from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from parshall.cli import options
@@ -28,6 +27,8 @@ FORMAT = "parshall-doctor/1"
 COLOURS = {"works": "green", "degraded": "yellow", "unsupported": "red", "forbidden": "magenta"}
 # In a pipe, lines are not wrapped.
 PIPE_WIDTH = 2000
+# A narrower column of sentences is hard to read.
+_ROOM_MIN = 50
 # What takes longer says what it does.
 _SILENT_S = 1.0
 
@@ -121,15 +122,26 @@ def _print(removed: Sequence[str], decisions: Sequence[Decision], probes: Sequen
 
 
 def _print_rows(console: "Console", title: str, rows: Sequence[tuple[str, Text, str, str]]) -> None:
-    """Print a table of name, status and detail, with the remedy on a line of its own."""
-    table = Table.grid(padding=(0, 2))
+    """Print name, status and detail of each row, with the remedy on a line of its own.
+
+    Where the third column would be narrow, what does not fit goes below, over the whole width.
+    """
+    names, words = (max(len(str(row[at])) for row in rows) for at in (0, 1))
+    column = names + words + 6
+    room = console.width - column
+    below = column if room >= _ROOM_MIN else 6
+    lines: list[Text] = []
     for name, word, detail, remedy in rows:
-        table.add_row(f"  {name}", word, Text(printable(detail)))
-        if remedy:
-            table.add_row("", "", Text(f"-> {printable(remedy)}", style="dim"))
+        head = Text.assemble(f"  {name:{names}}  ", word, " " * (words - len(word)))
+        texts = [Text(printable(detail)), *([Text(f"-> {printable(remedy)}", style="dim")] if remedy else [])]
+        wrapped = [line for text in texts for line in text.wrap(console, console.width - below)]
+        for text in wrapped:
+            text.rstrip()
+        if not detail or len(texts[0]) <= room or below == column:
+            head = Text.assemble(head, "  ", wrapped.pop(0))
+        lines += [head, *(Text.assemble(" " * below, line) for line in wrapped)]
     with console.capture() as capture:
-        console.print(table)
+        console.print(*lines, sep="\n", soft_wrap=True)
     console.print(f"\n{title}", style="bold")
-    # The grid pads its last column with blanks.
     for line in capture.get().splitlines():
         print(line.rstrip())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import plain_console, say, show
+from parshall.cli.messages import progress_line, say, show, show_paragraphs
 from parshall.cli.options import count_option
 from parshall.errors import UsageError, printable
 from parshall.stopping import Stopping
@@ -163,8 +163,9 @@ def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool) -> dict[str, An
     from parshall.lab.evaluation import evaluate
     from parshall.lab.report import write_report
 
-    evaluation = evaluate(bundle, study)
-    report = write_report([bundle.directory])
+    with progress_line("lab", f"{study.name}: evaluating, and writing the report", quiet=quiet):
+        evaluation = evaluate(bundle, study)
+        report = write_report([bundle.directory])
     done, total = laboratory.number_done(bundle), len(bundle.about["plan"])
     failed = len(evaluation["failures"])
     unbalanced = sum(ledger["unbalanced"] for ledger in evaluation["ledgers"])
@@ -224,17 +225,16 @@ def published(
     if not rows:
         say("lab", f"{directories[0]}: its study has no statement about a document")
         return
-    from rich.table import Table
-    from rich.text import Text
+    show_paragraphs(_paragraph(row) for row in rows)
 
-    table = Table("study", "where", "published", "measured here", "same shape?", show_lines=True)
-    for row in rows:
-        verdict = {True: "yes", False: "no"}.get(row["is_same"], "open") if row["measured"] else "-"
-        shape = f"{verdict} {row['reason'] or ''}".rstrip()
-        cells = (row["study"], row["source"], row["published"], row["measured"], shape)
-        # A file of others may have numbers where texts belong.
-        table.add_row(*(Text(printable(str(cell))) for cell in cells))
-    plain_console().print(table)
+
+def _paragraph(row: dict[str, Any]) -> tuple[str, list[tuple[str, object]]]:
+    """Return a heading and sentences for a statement. A file of others may have numbers where texts belong."""
+    verdict = {True: "same shape", False: "another shape"}.get(row["is_same"], "open") if row["measured"] else ""
+    sentences = [(name, row[name]) for name in ("published", "measured") if row[name]]
+    if row["reason"]:
+        sentences.append(("why" if verdict else "not measured", row["reason"]))
+    return f"{row['study']}, {row['source']}{': ' if verdict else ''}{verdict}", sentences
 
 
 def _omitted(evaluation: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,7 +1,13 @@
 """Lines on the standard error output, and consoles for tables and bars."""
 
+import contextlib
 import os
+import shutil
 import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 from parshall.errors import printable
@@ -9,9 +15,16 @@ from parshall.errors import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+_CLEAR = "\r\x1b[K"
+# What takes longer says what it does, as often.
+_SILENT_S = 1.0
+_IS_LINE_SHOWN = threading.Event()
+
 
 def say(command: str, text: str, *, start_of_line: str = "") -> None:
     """Print a message on standard error, on one line, with control characters escaped."""
+    if _IS_LINE_SHOWN.is_set():
+        start_of_line = _CLEAR
     print(f"{start_of_line}parshall: {command}: {printable(text)}", file=sys.stderr, flush=True)
 
 
@@ -20,10 +33,53 @@ def show(*lines: object, file: IO[str] | None = None) -> None:
     print(*(printable(str(line)) for line in lines), sep="\n", file=file, flush=True)
 
 
+def show_paragraphs(entries: Iterable[tuple[str, Sequence[tuple[str, object]]]]) -> None:
+    """Print headings, and below each its sentences by name: wrapped on a terminal, one line each elsewhere."""
+    width = max(shutil.get_terminal_size().columns, 40) if sys.stdout.isatty() else sys.maxsize
+    for heading, sentences in entries:
+        indents = [(heading, "", "  ")] + [(f"{name}: {text}", "  ", "    ") for name, text in sentences]
+        for text, first, others in indents:
+            show(*textwrap.wrap(printable(text), width, initial_indent=first, subsequent_indent=others))
+
+
 def report_start(command: str, what: str, *, quiet: bool) -> None:
     """Report that the measurement has begun; scripts wait for this line."""
     if not quiet:
         say(command, f"started, {what}")
+
+
+@contextlib.contextmanager
+def progress_line(command: str, what: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """While entered, show on one line what is done and for how long, if standard error is a terminal.
+
+    The line comes after a second, and goes at the end. Yields a function that takes another text for it.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    text, ended, began_s = what, threading.Event(), time.monotonic()
+
+    def draw() -> None:
+        while not ended.wait(_SILENT_S):
+            # The text may have names of files, which may contain any byte.
+            line = printable(f"{command}: {text}, {time.monotonic() - began_s:.0f} s")
+            print(f"{_CLEAR}{line[: shutil.get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
+            _IS_LINE_SHOWN.set()
+
+    def change(another: str) -> None:
+        nonlocal text
+        text = another
+
+    drawing = threading.Thread(target=draw, name="progress", daemon=True)
+    drawing.start()
+    try:
+        yield change
+    finally:
+        ended.set()
+        drawing.join()
+        if _IS_LINE_SHOWN.is_set():
+            _IS_LINE_SHOWN.clear()
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
 
 
 def plain_console(*, stderr: bool = False) -> "Console":

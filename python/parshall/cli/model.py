@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import say, show
+from parshall.cli.messages import progress_line, say, show, show_paragraphs
 from parshall.cli.options import count_option, latency_option, number_option, span_option, time_option, whole_option
 from parshall.errors import UsageError
 from parshall.stopping import exiting_on_signals
@@ -40,6 +40,8 @@ _Calibration = Annotated[
 _Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="CSV file for the table; - is standard output")
 ]
+
+_SEARCHING = "searching, one simulation after the other"
 
 # unit -> (parameter, factor); kpps before pps, which it ends with
 _LOAD_UNITS = {
@@ -111,21 +113,22 @@ def run_model(
 
     if batches == 1:
         raise UsageError("--batches 1: expected 2 or more")
-    results = run(
-        build_network(model, settings, load, calibration),
-        duration_s=duration,
-        warm_up_s=warm_up,
-        replications=replications if batches is None else batches,
-        by_batches=batches is not None,
-        relative_half_width=precision,
-        confidence=confidence,
-        seed=seed,
-        threads=threads,
-        trace=trace is not None,
-        allow_unstable=allow_unstable,
-        jobs_max=jobs_max,
-        events_max=events_max,
-    )
+    with _progress(f"running {model}"):
+        results = run(
+            build_network(model, settings, load, calibration),
+            duration_s=duration,
+            warm_up_s=warm_up,
+            replications=replications if batches is None else batches,
+            by_batches=batches is not None,
+            relative_half_width=precision,
+            confidence=confidence,
+            seed=seed,
+            threads=threads,
+            trace=trace is not None,
+            allow_unstable=allow_unstable,
+            jobs_max=jobs_max,
+            events_max=events_max,
+        )
     if trace is not None:
         trace.mkdir(parents=True, exist_ok=True)
         for name, frame in (("packets", results.packets), ("visits", results.visits)):
@@ -184,7 +187,7 @@ def sweep_model(
     from parshall.model.sweep import parse_values, sweep
 
     grid = {name: parse_values(text) for name, text in (_assignment(each, "--over") for each in over)}
-    with _progress() as progress:
+    with _progress(f"running {model}") as progress:
         frame = sweep(
             model,
             grid,
@@ -219,7 +222,8 @@ def compare_models(
 
     trace = read_trace(measured)
     built_models = {name: build_network(name, settings, None) for name in models}
-    comparison = compare(trace, built_models, sink=sink, seed=seed)
+    with _progress("running the models"):
+        comparison = compare(trace, built_models, sink=sink, seed=seed)
     if warning := comparison.warning():
         _say(f"compare: {warning}")
     if output is not None:
@@ -276,7 +280,7 @@ def validate_model(
     """Hold a calibrated model against what the router then does."""
     from parshall.cli import model_calibration
 
-    with exiting_on_signals(), _progress() as progress:
+    with exiting_on_signals(), _progress("measuring the router", quiet=quiet) as progress:
         table = model_calibration.validate(
             calibration,
             traffic,
@@ -323,9 +327,10 @@ def plan_capacity(
         offered = float(found["load_pps"]) if "load_pps" in found else None
         if load is not None and offered is None:
             raise UsageError(f"--load {load}: expected packets per second with --calibration: 300kpps")
-        rows = model_calibration.plan(
-            calibration, loss, None if p99 is None else p99 * 1e6, offered, duration_s=duration, seed=seed
-        )
+        with _progress(_SEARCHING):
+            rows = model_calibration.plan(
+                calibration, loss, None if p99 is None else p99 * 1e6, offered, duration_s=duration, seed=seed
+            )
         _table(rows, as_json)
         return
     if model is None:
@@ -341,14 +346,16 @@ def plan_capacity(
     if is_load:
         if load is not None:
             raise UsageError(f"--load {load}: the search is for the load; leave it out, or --find another parameter")
-        answer = greatest_load(model, limits, settings=chosen, unit=find, **common)
+        with _progress(_SEARCHING):
+            answer = greatest_load(model, limits, settings=chosen, unit=find, **common)
         find = find or ("load_pps" if model in MODELS else LOAD_FACTOR)
     else:
         if load is not None:
             if model not in MODELS:
                 raise UsageError(f"--load {load}: works with built-in models only; for {model}, --set load_factor=1.5")
             chosen = {key: value for key, value in chosen.items() if key not in LOADS} | parse_load(load)
-        answer = smallest(model, str(find), limits, settings=chosen, **common)
+        with _progress(_SEARCHING):
+            answer = smallest(model, str(find), limits, settings=chosen, **common)
     _warn_of_width(str(find), answer, limits)
     ends = {"low": answer.low, "high": answer.high, "confidence": answer.confidence}
     row: dict[str, Any] = {str(find): answer.value, **ends, **summary_rows(answer.results, sink)[0]}
@@ -378,7 +385,7 @@ def show_published(output: _Output = None, as_json: options.Json = False) -> Non
     """Compare the published numbers of the software-router study with the models."""
     from parshall.model.published import KINDS, check_statements, table
 
-    with _progress() as progress:
+    with _progress("running the models for the published numbers") as progress:
         numbers = table(progress)
         statements = check_statements()
     if output is not None and str(output) != "-":
@@ -409,8 +416,10 @@ def show_published(output: _Output = None, as_json: options.Json = False) -> Non
     ]
     _table(rows, False)
     show()
-    statement_rows = [{**row, "holds": "yes" if row["holds"] else "NO"} for row in statements.iter_rows(named=True)]
-    _table(statement_rows, False)
+    for row in statements.iter_rows(named=True):
+        sentences = [("seen", row["seen"]), *([("note", row["note"])] if row["note"] else [])]
+        holds = "holds" if row["holds"] else "does NOT hold"
+        show_paragraphs([(f"{row['section']}, {row['statement']}: {holds}", sentences)])
     show("", "* the calibration of this section")
     for kind, meaning in KINDS.items():
         show(f"{kind}: {meaning}")
@@ -427,7 +436,8 @@ def draw_model(
 
     network = build_network(model, settings, None)
     network.check(allow_unstable=True)
-    save(network, output)
+    with _progress(f"drawing {model}"):
+        save(network, output)
     show(output)
 
 
@@ -445,8 +455,9 @@ def draw_figure(
         if name not in FIGURES:
             raise UsageError(f"no figure {name!r}; there are {', '.join(FIGURES)}, or all")
     for name in wanted:
-        for path in write(name, output, quick=quick):
-            show(path)
+        with _progress(f"running the models of figure {name}"):
+            paths = write(name, output, quick=quick)
+        show(*paths)
         if FIGURES[name].note:
             _say(f"figure {name}: {FIGURES[name].note}")
 
@@ -494,19 +505,10 @@ def _assignment(text: str, option: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _progress() -> Any:
-    """Yield a function that shows the progress; None when standard error is not a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import Progress
-
-    from parshall.cli.messages import plain_console
-
-    with Progress(console=plain_console(stderr=True), transient=True) as bar:
-        task = bar.add_task("model", total=None)
-        show: Callable[[int, int], None] = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
-        yield show
+def _progress(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """While entered, show on a terminal what is done; yields a function that takes how many are done, of how many."""
+    with progress_line("model", what, quiet=quiet) as show_text:
+        yield lambda done, total: show_text(f"{what}: {done} of {total}")
 
 
 def _plain(text: str) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from parshall._native import stream_format
-from parshall.cli.messages import say, show
+from parshall.cli.messages import progress_line, say, show
 from parshall.errors import UsageError, naming_damage
 from parshall.log import Log, read
 from parshall.path.comments import write_commented
@@ -29,7 +29,7 @@ def run(files: list[Path], output: Path | None, *, quiet: bool, as_json: bool) -
     """Join files and write the output, or print the answers for each connection."""
     _check_output(output)
     refuse_input(output, files)
-    with exiting_on_signals():
+    with exiting_on_signals(), progress_line("path", "joining the files", quiet=quiet):
         path_log, tcp_log, capture = _opened(files)
         with naming_damage(files, "make them again"):
             timeline = join(path_log, tcp_log, capture)

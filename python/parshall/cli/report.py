@@ -1,16 +1,13 @@
 """``parshall report``: write one HTML file with figures, ledger and cost of logs."""
 
-import contextlib
 import json
-import shutil
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from parshall.cli import options
+from parshall.cli.messages import progress_line
 from parshall.errors import ParshallError, UsageError, printable
 from parshall.input_file import read_json
 from parshall.stopping import exiting_on_signals
@@ -44,8 +41,7 @@ def command(
     paths = logs_of(inputs)
     directory = output or paths[0].parent
     testbed_file = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
-    with exiting_on_signals(), progress_line() as show:
-        show("preparing")
+    with exiting_on_signals(), progress_line("report", "preparing") as show:
         # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
         from parshall.path.histograms import PathHistograms, is_path_histograms
         from parshall.path.log import PathLog, is_path_log
@@ -85,34 +81,16 @@ def command(
 def _report_studies(inputs: list[Path], output: Path | None, title: str | None, as_json: bool) -> None:
     if len(inputs) > 2:
         raise UsageError(f"{inputs[2]}: a third study; give one, or two to compare: before and after")
-    from parshall.lab.report import write_report
-
     if output is None:
         # A study may be of others: it is read only.
         output = Path(f"report-{inputs[-1].resolve().name}")
         if output.is_symlink():
             raise UsageError(f"{output}: is a symbolic link; name a directory with -o")
-    report = write_report(inputs, output, title)
+    with exiting_on_signals(), progress_line("report", "drawing the study"):
+        from parshall.lab.report import write_report
+
+        report = write_report(inputs, output, title)
     print(json.dumps({"report": str(report)}) if as_json else printable(str(report)))
-
-
-@contextlib.contextmanager
-def progress_line() -> Iterator[Callable[[str], None]]:
-    """While entered, show the progress on one line of standard error if it is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    clear = "\r\x1b[K"
-
-    def show(text: str) -> None:
-        # The text has file names, which may contain any byte.
-        line = printable(text)[: shutil.get_terminal_size().columns - len("report: ") - 1]
-        print(f"{clear}report: {line}", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield show
-    finally:
-        print(clear, end="", file=sys.stderr, flush=True)
 
 
 def logs_of(inputs: list[Path]) -> list[Path]:
