@@ -21,7 +21,9 @@ from path_run import COMMAND, Measurement, check_balance, complete_log, run
 from tcp_logger import small_disk
 
 from host_state import BPF_LINK_GET_NEXT_ID, bpf_ids
-from parshall.path import PathLog
+from parshall.log import read
+from parshall.path import PathLog, Trace, join
+from suites import long_except
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
@@ -135,6 +137,30 @@ def test_a_wrong_option_costs_no_file_of_what_is_measured_beside(wrong: list[str
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
         ("older.pcapng", "older.arrow"), "older"
     )
+
+
+@pytest.mark.parametrize("moment", long_except(["c.pcapng"], ["c.pcapng", "t.arrow", "p.arrow", "started"]))
+def test_an_interrupt_leaves_all_that_was_measured_beside(
+    moment: str, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    """Also while the second and the third measurement start: what they write is joined, and one file has no use."""
+    log, tcp_log, capture = (tmp_path / name for name in ("p.arrow", "t.arrow", "c.pcapng"))
+    words = [*FEW_STAGES, "-i", "lo", "-o", log, "--tcp-log", tcp_log, "--capture", capture]
+    process = subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True)
+    try:
+        if moment == "started":
+            assert process.stderr and any("started" in line for line in process.stderr)
+        else:
+            until(f"{moment} is there", (tmp_path / moment).exists)
+        process.send_signal(signal.SIGINT)
+        _, messages = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, messages
+    assert read(tcp_log).complete
+    join(complete_log(log), read(tcp_log), Trace(capture))
+    assert sorted(tmp_path.iterdir()) == [capture, log, tcp_log]
 
 
 @pytest.mark.parametrize(("arguments", "words"), REFUSALS, ids=[" ".join(arguments) for arguments, _ in REFUSALS])

@@ -98,9 +98,14 @@ def command(
         stopping = stack.enter_context(Stopping())
         sessions: list[Session[Any]] = []
 
+        def gives_up() -> bool:
+            # Once one file is there, the others join it: a request to stop ends all of them when they have started.
+            return stopping.is_requested() and not sessions
+
         def start_others() -> None:
             # They replace files, which a wrong option of ours must not cost.
-            sessions.extend(stack.enter_context(session) for session in beside.sessions(stopping.is_requested))
+            for session in beside.sessions(gives_up):
+                sessions.append(stack.enter_context(session))
 
         profile = PathProfile(
             output,
@@ -119,7 +124,7 @@ def command(
             share=parse_share("--share", share),
             seed=seed,
             probe_cost=probe_cost,
-            is_stopping=stopping.is_requested,
+            is_stopping=gives_up,
             before=start_others,
         )
         with profile:
