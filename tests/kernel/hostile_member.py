@@ -31,13 +31,13 @@ ANSWER_S = 0.002
 class KeeperConnection:
     """A connection to a ring's keeper, for any message."""
 
-    def __init__(self, ring: str, user: int = MEMBER) -> None:
+    def __init__(self, ring: str, user: int = MEMBER, group: int | None = None) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(60)
         # The keeper reads the peer's credentials when it connects.
         groups = os.getgroups()
         os.setgroups([])
-        os.setegid(user)
+        os.setegid(user if group is None else group)
         os.seteuid(user)
         try:
             self.socket.connect(str(RUN_DIRECTORY / f"{ring}.ring"))

@@ -5,6 +5,7 @@ import grp
 import json
 import mmap
 import os
+import re
 import select
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from capturer import (
+    EXPERIMENT,
     PARSHALL,
     Capturer,
     Sender,
@@ -32,6 +34,10 @@ GROUP = grp.getgrgid(MEMBER).gr_name
 CONNECTIONS = 32
 # Numbers of capabilities(7): NET_ADMIN, SYS_ADMIN, PERFMON, BPF.
 CAPABILITIES = 1 << 12 | 1 << 21 | 1 << 38 | 1 << 39
+OTHER_MEMBER = MEMBER - 1
+# ldh [12]; jeq #EXPERIMENT, 0, 1; ret #96; ret #0
+PROGRAM = [0x28 << 48 | 12, 0x15 << 48 | 1 << 32 | EXPERIMENT, 6 << 48 | 96, 6 << 48]
+UNKNOWN_INSTRUCTION = 0xFFFF << 48
 
 
 @pytest.fixture
@@ -209,4 +215,129 @@ def test_hostile_messages_change_nothing_for_others(ring: tuple[Capturer, Sender
     status = dict(line.split(":", 1) for line in (keeper / "status").read_text().splitlines())
     assert int(status["VmHWM"].split()[0]) < 256 << 10, status["VmHWM"]
     until("all others have left", lambda: len(subscribers_of(capture.ring)) == 1, 60)
+    assert_complete(capture, sender, until)
+
+
+def join(connection: KeeperConnection) -> None:
+    """Join, and leave the ring unmapped."""
+    connection.send(JOIN)
+    description, descriptors = connection.receive()
+    assert description is not None and description["answer"] == "ring", description
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def request(kind: str, *programs: list[int], **settings: Any) -> dict[str, Any]:
+    """Return a request to subscribe by these programs."""
+    compiled = [{"by_link_type": [[1, program]], "view": "whole"} for program in programs]
+    return {"request": kind, "subscriptions": [[{"filter": "", "snaplen": 96}, one] for one in compiled], **settings}
+
+
+@pytest.mark.parametrize(
+    ("programs", "reason"),
+    [([PROGRAM] * 64, "64 "), ([[UNKNOWN_INSTRUCTION]], "instruction")],
+    ids=["more than there is room for", "a program that is not valid"],
+)
+def test_a_join_that_is_refused_leaves_the_others_of_its_batch(
+    ring: tuple[Capturer, Sender], until: Any, programs: list[list[int]], reason: str
+) -> None:
+    capture, sender = ring
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(contextlib.closing(KeeperConnection(capture.ring, 0))) for _ in range(3)]
+        for connection in connections:
+            join(connection)
+        keeper = capture.keeper()
+        # So it finds the three requests at once.
+        os.kill(keeper, signal.SIGSTOP)
+        try:
+            for connection, asked in zip(connections, ([PROGRAM], programs, [PROGRAM]), strict=True):
+                connection.send(request("subscribe", *asked))
+        finally:
+            os.kill(keeper, signal.SIGCONT)
+        answers = [connection.receive()[0] for connection in connections]
+        assert [answer["answer"] for answer in answers] == ["subscribed", "refused", "subscribed"]
+        assert reason in answers[1]["message"]
+        assert len(subscribers_of(capture.ring)) == 3
+        # It may ask again on the same connection, and once only.
+        connections[1].send(request("subscribe", PROGRAM))
+        answers[1], _ = connections[1].receive()
+        connections[1].send(request("subscribe", PROGRAM))
+        assert connections[1].refusal().endswith("subscribe once")
+        assert len({answer["bits"][0] for answer in answers}) == 3
+        sender.send([frame(number, 60) for number in range(5)])
+        for connection in connections:
+            connection.send({"request": "account"})
+            answer, _ = connection.receive()
+            assert [sum(hook["matched"] for hook in counts) for counts in answer["counts"]] == [5]
+    # They have read nothing, and the ring waits for readers of root.
+    until("they have left", lambda: len(subscribers_of(capture.ring)) == 1)
+    assert_complete(capture, sender, until)
+
+
+class OwnBell:
+    """What wakes a subscriber in immediate mode: the kernel's ring buffer, whose reader has a page to write."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.read = mmap.mmap(descriptor, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        self.written = mmap.mmap(descriptor, mmap.PAGESIZE, prot=mmap.PROT_READ, offset=mmap.PAGESIZE)
+        information = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
+        self.map = int(re.findall(r"^map_id:\s+(\d+)", information, re.MULTILINE)[0])
+
+    def rings(self) -> bool:
+        """Whether it was rung since it was silenced."""
+        return bool(select.select([self.descriptor], [], [], 0)[0])
+
+    def silence(self) -> None:
+        """Read what was written, as a subscriber does."""
+        self.read[:8] = self.written[:8]
+
+    def close(self) -> None:
+        """Unmap it."""
+        self.read.close()
+        self.written.close()
+        os.close(self.descriptor)
+
+
+def test_a_user_who_kept_a_bell_can_neither_hear_nor_hold_up_the_next_user(
+    ring: tuple[Capturer, Sender], until: Any
+) -> None:
+    """The place of a subscriber that left is another user's, with a bell of its own."""
+    capture, sender = ring
+
+    @contextlib.contextmanager
+    def subscribed(user: int) -> Iterator[tuple[int, OwnBell]]:
+        with contextlib.closing(KeeperConnection(capture.ring, user, MEMBER if user else 0)) as connection:
+            join(connection)
+            connection.send(request("subscribe-at-once", PROGRAM, is_immediate=True))
+            answer, descriptors = connection.receive()
+            assert answer is not None and answer["answer"] == "subscribed", answer
+            yield answer["bits"][0], OwnBell(*descriptors)
+
+    with contextlib.ExitStack() as stack:
+        kept: list[OwnBell] = []
+        heard: list[bytes] = []
+        places = set()
+        for user in (MEMBER, OTHER_MEMBER, 0, MEMBER):
+            with subscribed(user) as (place, bell):
+                stack.callback(bell.close)
+                places.add(place)
+                assert bell.map not in {other.map for other in kept}
+                for other in kept:
+                    other.silence()
+                    # Somewhere else than where the kernel writes.
+                    other.read[:8] = bytes([255]) * 8
+                for number in range(3):
+                    bell.silence()
+                    assert not bell.rings()
+                    sender.send([frame(number, 60)])
+                    until("it rings", bell.rings)
+                assert not any(other.written[:8] != before for other, before in zip(kept, heard, strict=True))
+                with subscribed(user) as (second_place, second):
+                    stack.callback(second.close)
+                    assert second_place != place and second.map != bell.map
+            until("it has left", lambda: len(subscribers_of(capture.ring)) == 1)
+            kept.append(bell)
+            heard = [one.written[:8] for one in kept]
+        assert len(places) < 4, "no place was given twice"
     assert_complete(capture, sender, until)
