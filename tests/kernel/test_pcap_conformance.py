@@ -44,11 +44,42 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
+HELD_BY = {
+    "packets, order, lengths, link types, files": "conformance.each_call_reads_every_kind_of_frame",
+    "VLAN tags": "tags.filters_see_tagged_packets_as_on_a_packet_socket",
+    "frames of more than 64 KiB in immediate mode": "conformance.each_call_reads_every_kind_of_frame",
+    "time stamps": "conformance.each_call_reads_every_kind_of_frame",
+    "delay until the program gets a packet": "at_once.a_reply_comes_at_once_in_immediate_mode",
+    '`ps_recv`, "received by filter"': "conformance.filters_accept_the_same_frames_of_every_kind",
+    '`ps_drop`, "dropped by kernel"': "limits.counts_of_a_program_that_loses_packets_add_up",
+    "setting a filter": "limits.a_filter_changes_while_packets_flow",
+    "threads": "threads.threads_count_send_filter_and_break_while_one_reads",
+    "a read with a time-out at an idle interface": "conformance.a_read_at_an_idle_interface_ends_after_its_time_out",
+    "`-B`, `pcap_set_buffer_size`": "limits.a_large_buffer_is_a_ring_of_the_largest_size",
+    "outbound packets": "conformance.each_call_reads_every_kind_of_frame",
+    "a loopback": "conformance.other_interfaces_are_read_as_on_a_packet_socket",
+    "frames that the program sends by libpcap": "limits.sent_frames_arrive_and_do_not_come_back",
+}
+"""The test of each row of the manual's table."""
+
+
+def manual_rows() -> list[str]:
+    """What changes for a program, as the manual lists it."""
+    section = MANUAL.read_text().split("## What changes for the program\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| ([^|]+?) \|", section, re.MULTILINE)
+
+
 def by_design(row: str, ring: Any, own: Any) -> None:
     """Fail unless the two differ, and the manual says so in a row of its table."""
-    rows = re.findall(r"^\| ([^|]+?) \|", MANUAL.read_text(), re.MULTILINE)
-    assert row in rows, f"{MANUAL.name} has no such row: {row}"
+    assert row in manual_rows(), f"{MANUAL.name} has no such row: {row}"
     assert ring != own, f"no longer true: {row}"
+
+
+def test_each_row_of_the_manual_has_a_test() -> None:
+    assert manual_rows() == list(HELD_BY)
+    for held_by in HELD_BY.values():
+        module, name = held_by.split(".")
+        assert f"def test_{name}(" in SOURCE.with_name(f"test_pcap_{module}.py").read_text(), held_by
 
 
 class Pair:
@@ -308,6 +339,19 @@ def test_signals_interrupt_a_loop_as_on_a_packet_socket(place: Place, pair: Pair
     assert [len(each.pop("packets")) for each in (ring, own)] == ([3, 3] if kind == "signal" else [0, 0])
     assert ring == own
     assert ring["returned"] == (0 if kind == "signal" else -2)
+
+
+@pytest.mark.parametrize("how", ["next_ex", "dispatch"])
+def test_a_read_at_an_idle_interface_ends_after_its_time_out(place: Place, pair: Pair, how: str) -> None:
+    opened(pair, place.interface, "set_timeout 20")
+    pair.both(f"filter 1 {KIND}")
+    pair.tell(f"once {how}")
+    on_ring = json.loads(pair.programs[0].wait_for("}", of="stdout"))
+    assert (on_ring["returned"], on_ring.get("packets", [])) == (0, [])
+    # The packet socket's may wait for it.
+    place.sender.send([frame(0, 60)])
+    own = json.loads(pair.programs[1].wait_for("}", of="stdout"))
+    assert own["returned"] in (0, 1)
 
 
 @pytest.mark.parametrize("command", ["link set {0} down; link set {0} up", "link delete {}", "link set {} name other0"])

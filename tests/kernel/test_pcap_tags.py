@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -267,42 +268,40 @@ def test_a_tag_that_the_stack_writes_into_the_frame_is_in_line(
         for feature in features:
             place.host.run(["ethtool", "-K", place.interface, feature, state])
 
-    protocols = {"txvlan": CUSTOMER, "tx-vlan-stag-hw-insert": SERVICE}
-    datagrams = datagram(HOST, PEER, PORT, b"probe")
-    probes = [ethernet(0x0800, datagrams, ((protocols[feature], 5),)) for feature in features]
     marker = 0
 
-    def seen() -> set[bool]:
-        """Whether the ring's program, and the filter of a reader's own, see the port of outbound packets with a tag."""
+    def new_packets(send: Callable[[int], None]) -> list[list[Counter[tuple[int, bytes]]]]:
+        """What each pair captures of what is sent, which ends with markers."""
         nonlocal marker
         marker += 10
-        files = [made[number].files[0] for number in (0, -1)]
-        before = [packets(file).count((len(probe), probe)) for file in files for probe in probes]
-        tagged.bridged.send([*probes, frame(marker, 60)])
-        until("the marker is there", lambda: all(marker in markers(file) for file in files))
-        after = [packets(file).count((len(probe), probe)) for file in files for probe in probes]
-        return {late > early for early, late in zip(before, after, strict=True)}
+        before = [[Counter(packets) for packets in pair.captured()] for pair in made]
+        send(marker)
+        files = [file for pair in made for file in pair.files]
+        until("the marker is there", lambda: all(marker + BRIDGED in markers(file) for file in files))
+        after = [[Counter(packets) for packets in pair.captured()] for pair in made]
+        return [[late - early for early, late in zip(*both, strict=True)] for both in zip(before, after, strict=True)]
+
+    def all_agree() -> bool:
+        """Whether each program on the ring, and each filter in a process of its own, knows the change."""
+        outbound = new_packets(lambda number: tagged.bridged.send([*frames(), frame(number + BRIDGED, 60)]))
+        return all(ring == own for ring, own in outbound)
+
+    def send_all(number: int) -> None:
+        tagged.send(frames(), number)
+        until("all have all", lambda: all(pair.have_all(number) for pair in made))
 
     switch("off")
     with pairs(place, until, open_directory, *EXPRESSIONS[:10:2], NOT_MERGED) as made:
-        assert seen() == {False}
-        tagged.send(frames(), marker := marker + 10)
-        until("all have all", lambda: all(pair.have_all(marker) for pair in made))
-        assert not differences(made)
-        for state in ("on", "off"):
+        captured = []
+        for state in ("off", "on", "off"):
             switch(state)
             # The keeper makes the programs anew when the kernel reports the change.
-            until("all know the change", lambda state=state: seen() == {state == "on"})
-            until("all have the probes", lambda: all(marker in markers(file) for one in made for file in one.files))
-            before = [len(pair.captured()[1]) for pair in made]
-            tagged.send(frames(), marker := marker + 10)
-            until("all have all", lambda: all(pair.have_all(marker) for pair in made))
-            after = [len(pair.captured()[1]) for pair in made]
-            assert all(late > early for early, late in zip(before, after, strict=True))
-        # Until the ring knew a change, it had another answer for the probes.
-        for pair in made:
-            ring, own = ([one for one in captured if one[1] not in probes] for captured in pair.captured())
-            assert ring == own, pair.expression
+            until("all know the change", all_agree, timeout_s=60)
+            captured.append(new_packets(send_all))
+            for pair, (ring, own) in zip(made, captured[-1], strict=True):
+                assert ring == own, (state, pair.expression)
+    assert captured[0] == captured[2]
+    assert all(one != other for one, other in zip(captured[0][:3], captured[1][:3], strict=True))
 
 
 def test_a_capture_sees_the_whole_frame_beside_programs_of_libpcap(
