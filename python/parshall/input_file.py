@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -54,6 +55,17 @@ def read_json(path: Path) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ValueError as error:
+        raise ValueError(brief(str(error))) from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what TOML has; `ValueError` has a reason of one short line."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except ValueError as error:
+        # Also an integer of thousands of digits, which is no error of TOML.
         raise ValueError(brief(str(error))) from None
 
 

@@ -6,6 +6,12 @@ import sys
 
 import pytest
 
+from parshall.cpu.text import read_profile
+from parshall.errors import ParshallError
+from parshall.lab.bundle import Bundle
+from parshall.lab.sites import read_hosts
+from parshall.model import load
+from parshall.router.calibration import Calibration
 from peak_memory import peak_memory
 
 PCAP_HEAD = struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
@@ -62,3 +68,24 @@ def test_sizes_of_a_bomb_are_counted_in_constant_memory(tmp_path):
     status, output, peak_mib = peak_memory(sys.executable, "-m", "parshall", "sizes", "--from", "trace", path)
     assert status == 1 and "no IP packet among 6,553,600 packets" in output, output
     assert peak_mib < 256
+
+
+@pytest.mark.parametrize("value", ["1" * 6000, "[" * 5000, '"' + "x" * 5000 + '"'], ids=["digits", "nesting", "text"])
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("here.toml", Calibration.read),
+        ("hosts.toml", read_hosts),
+        ("model.toml", load),
+        ("model.json", load),
+        ("bundle.json", lambda path: Bundle.open(path.parent)),
+        ("cpu", read_profile),
+    ],
+)
+def test_numbers_texts_and_nesting_without_end_are_refused_in_one_line(tmp_path, name, read, value):
+    path = tmp_path / name
+    path.write_text(f"format = {value}\n" if name.endswith(".toml") else f'{{"format": {value}')
+    with pytest.raises(ParshallError) as caught:
+        read(path)
+    assert str(caught.value).startswith(str(path))
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 600

@@ -59,6 +59,27 @@ def test_a_mutated_table_gives_an_answer_or_one_line(tmp_path: Path, count: int)
     assert resident_memory.peak_bytes() - before_bytes < GROWTH_MAX_BYTES
 
 
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("2,3,", None),
+        ("2,3,-1", "bytes of row 1 is -1; expected 0 or more"),
+        ("2,3,inf", "bytes of row 1 is inf; expected 0 or more"),
+        ("2,3,many", "bytes is String; expected numbers"),
+        ("2,inf,64", "left_ns has a value that is not finite"),
+        ("inf,inf,64", "arrived_ns of row 1 is inf"),
+    ],
+)
+def test_wrong_cells_are_refused_and_empty_ones_are_unknown(tmp_path: Path, row: str, said: str | None) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(f"arrived_ns,left_ns,bytes\n1,2,64\n{row}\n")
+    if said is None:
+        assert read_trace(path)["bytes"].to_list() == [64.0, 0.0]
+        return
+    with pytest.raises(ParshallError, match=said):
+        read_trace(path)
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_a_table_that_expands_to_much_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"bomb.{suffix}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from parshall.cpu.profile import summarise
 from parshall.cpu.states import IDLE, STATES, Usage
 from parshall.errors import ParshallError, UsageError
+from parshall.input_file import brief
 
 # Lines other than those of all CPUs together: the summary, and what --per-cpu and --hooks add.
 _OTHER = re.compile(r"---|^(Min|Max|Avg|cpu\d|hook)")
@@ -54,7 +55,7 @@ def read_profile(path: Path) -> tuple[list[str], list[Usage]]:
         usage = _shares(line)
         if usage is None or len(usage) <= IDLE or (usages and len(usage) != len(usages[0])):
             expected = f"{len(usages[0])} percentages" if usages else "5 to 8 percentages between colons, or with names"
-            raise ParshallError(f"{path}:{number}: {line!r}: expected {expected}")
+            raise ParshallError(f"{path}:{number}: {brief(repr(line))}: expected {expected}")
         lines.append(line)
         usages.append(usage)
     if not lines:

@@ -4,13 +4,13 @@ import contextlib
 import ipaddress
 import os
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from parshall.errors import ParshallError, UsageError
+from parshall.input_file import brief, parse_toml
 from parshall.lab.agent import Agent, filled
 from parshall.lab.study import Host, Setting
 from parshall.testbed import Testbed
@@ -242,10 +242,10 @@ def read_hosts(path: Path) -> RealSite:
         The file cannot be read, or has another shape.
     """
     try:
-        content = tomllib.loads(path.read_text())
+        content = parse_toml(path.read_text())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; name a file of hosts") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"{path}: {error}; expected TOML") from None
     scheduler, listed = content.get("scheduler"), content.get("hosts")
     if not isinstance(scheduler, str) or not isinstance(listed, dict) or not listed:
@@ -260,7 +260,7 @@ def read_hosts(path: Path) -> RealSite:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(
-                f"{path}: hosts.{name}: {error}; expected worker, interfaces and addresses, "
+                f"{path}: hosts.{brief(name)}: {brief(str(error))}; expected worker, interfaces and addresses, "
                 'such as worker = "a", interfaces = ["eth1"], addresses = ["10.0.0.1"]'
             ) from None
     return RealSite(scheduler, hosts)

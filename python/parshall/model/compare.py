@@ -12,6 +12,7 @@ import polars as pl
 from parshall.errors import ParshallError, UsageError
 from parshall.figures.file import save
 from parshall.figures.panels import Panel, draw
+from parshall.input_file import brief
 from parshall.model.network import Model
 from parshall.model.simulation import Results, run
 from parshall.model.variation import BACKGROUND, main_sink
@@ -54,33 +55,47 @@ def read_trace(path: Path) -> pl.DataFrame:
     try:
         frame = _READERS[path.suffix](path)
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).splitlines()[0]
+        reason = brief(str(error).partition("\n")[0])
         raise ParshallError(
             f"{path}: cannot be read: {reason}; give a table of arrived_ns, left_ns and bytes"
         ) from None
     for column in ("arrived_ns", "left_ns"):
         if column not in frame.columns:
-            raise ParshallError(f"{path}: has no column {column!r}, only {', '.join(frame.columns)}; rename or add it")
+            there = brief(", ".join(frame.columns))
+            raise ParshallError(f"{path}: has no column {column!r}, only {there}; rename or add it")
         if not frame.schema[column].is_numeric():
             raise ParshallError(f"{path}: {column} is {frame.schema[column]}; expected numbers of nanoseconds")
     if frame.is_empty():
         raise ParshallError(f"{path}: has no packet; give a measurement")
     arrived = frame["arrived_ns"].cast(pl.Float64)
-    broken = arrived.is_null() | arrived.is_nan() | (arrived.diff().fill_null(0) < 0)
+    broken = arrived.is_null() | ~arrived.is_finite() | (arrived.diff().fill_null(0) < 0)
     if broken.any():
         row = broken.arg_max() or 0
         raise ParshallError(f"{path}: arrived_ns of row {row} is {arrived[row]}; expected numbers that never decrease")
     left = frame["left_ns"].cast(pl.Float64)
-    if left.is_nan().any():
-        raise ParshallError(f"{path}: left_ns has a NaN; leave it empty where a packet was lost")
+    if not left.drop_nulls().is_finite().all():
+        raise ParshallError(f"{path}: left_ns has a value that is not finite; leave it empty where a packet was lost")
     if (left < arrived).any():
         row = (left < arrived).arg_max() or 0
         raise ParshallError(
             f"{path}: row {row} left at {left[row]:g}, before it arrived at {arrived[row]:g}; "
             "use the same clock for both times"
         )
-    length = pl.col("bytes").cast(pl.Float64) if "bytes" in frame.columns else pl.lit(0.0)
-    return frame.select(pl.col("arrived_ns", "left_ns").cast(pl.Float64), bytes=length)
+    return frame.select(pl.col("arrived_ns", "left_ns").cast(pl.Float64), bytes=_lengths(frame, path))
+
+
+def _lengths(frame: pl.DataFrame, path: Path) -> pl.Series:
+    """Return the bytes of each packet, 0 where they are unknown."""
+    if "bytes" not in frame.columns:
+        return pl.repeat(0.0, frame.height, eager=True)
+    if not frame.schema["bytes"].is_numeric():
+        raise ParshallError(f"{path}: bytes is {frame.schema['bytes']}; expected numbers, or leave the column out")
+    lengths = frame["bytes"].cast(pl.Float64).fill_null(0.0)
+    wrong = ~(lengths.is_finite() & (lengths >= 0))
+    if wrong.any():
+        row = wrong.arg_max() or 0
+        raise ParshallError(f"{path}: bytes of row {row} is {lengths[row]:g}; expected 0 or more, or nothing")
+    return lengths
 
 
 def with_arrivals(model: Model, trace: pl.DataFrame) -> tuple[Model, dict[str, list[float]]]:

@@ -3,13 +3,13 @@
 import json
 import math
 import platform
-import tomllib
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from parshall.errors import ParshallError, UsageError
+from parshall.input_file import brief, parse_toml
 from parshall.whole_file import write_whole
 
 FORMAT, MAJOR = "parshall calibration", 1
@@ -168,21 +168,22 @@ class Calibration:
             It is not a calibration, or a field is missing, unknown or wrong.
         """
         try:
-            data = tomllib.loads(path.read_text())
+            data = parse_toml(path.read_text())
         except OSError as error:
             raise UsageError(
                 f"{path}: {error.strerror or error}; make a calibration with: parshall model calibrate -o {path}"
             ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise ParshallError(f"{path}: not TOML: {error}; calibrate again") from None
         kind, version = data.pop("format", None), str(data.pop("version", ""))
         if kind != FORMAT:
             raise ParshallError(
-                f"{path}: a file of the format {kind!r}, expected {FORMAT!r}; make one with: parshall model calibrate"
+                f"{path}: a file of the format {brief(repr(kind))}, expected {FORMAT!r}; make one with: parshall model "
+                "calibrate"
             )
         if version.partition(".")[0] != str(MAJOR):
             raise ParshallError(
-                f"{path}: calibration version {version}, this Parshall reads {MAJOR}.x; calibrate again"
+                f"{path}: calibration version {brief(version)}, this Parshall reads {MAJOR}.x; calibrate again"
             )
         calibration: Calibration = _built(cls, data, str(path))
         calibration.check(str(path))
@@ -247,13 +248,13 @@ docs/formats/calibration.md describes each field."""
 def _built(kind: Any, data: Any, name: str) -> Any:
     """Return a dataclass of plain values; an error names the field."""
     if not isinstance(data, dict):
-        raise ParshallError(f"{name}: expected a table, not {data!r}; calibrate again")
+        raise ParshallError(f"{name}: expected a table, not {brief(repr(data))}; calibrate again")
     known = {each.name: each.type for each in fields(kind)}
     optional = {"times", "held", "waking", "late_wake"} & known.keys()
     if missing := sorted(known.keys() - data.keys() - optional):
         raise ParshallError(f"{name}: {missing[0]}: missing; calibrate again")
     if unknown := sorted(data.keys() - known.keys()):
-        raise ParshallError(f"{name}: {unknown[0]}: unknown field; expected {', '.join(known)}")
+        raise ParshallError(f"{name}: {brief(unknown[0])}: unknown field; expected {', '.join(known)}")
     parts: dict[str, Any] = dict.fromkeys(("service", "wake", "late_wake", "held", "waking", "times"), Times) | {
         "noise": Noise
     }
