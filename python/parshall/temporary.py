@@ -7,13 +7,10 @@ import re
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 _NAME = re.compile(r"parshall-(calibrate|demo|edges|lab|router|sizes)-[a-z0-9_]{8}")
-# Its owner may not have locked it yet.
-_EMPTY_AGE_S = 60
 
 
 class TemporaryDirectory:
@@ -26,9 +23,8 @@ class TemporaryDirectory:
     """
 
     def __init__(self, purpose: str) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=f"parshall-{purpose}-"))
+        self.path, self._lock = _made(f"parshall-{purpose}-")
         assert _NAME.fullmatch(self.path.name), "`leftovers` must find it"
-        self._lock: int | None = lock(self.path)
 
     def __enter__(self) -> Path:
         return self.path
@@ -42,6 +38,18 @@ class TemporaryDirectory:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
             self._lock = None
+
+
+def _made(prefix: str) -> tuple[Path, int | None]:
+    """Return a new directory and its lock."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=prefix))
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = lock(path)
+            if path.exists():
+                return path, descriptor
+            os.close(descriptor)
+        # `remove` was faster than the lock.
 
 
 def lock(path: Path) -> int:
@@ -81,14 +89,19 @@ def leftovers() -> Iterator[Path]:
 def _is_left(path: Path) -> bool:
     try:
         found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or is_locked(path):
-            return False
-        return any(path.iterdir()) or time.time() - found.st_mtime > _EMPTY_AGE_S
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not is_locked(path)
     except OSError:
         return False
 
 
 def remove(path: Path) -> bool:
-    """Remove a directory that `leftovers` found."""
-    shutil.rmtree(path, ignore_errors=True)
+    """Remove a directory that `leftovers` found; false when that fails, or somebody has locked it since."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            # An owner that made it a moment ago waits for this lock, and makes another.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(descriptor)
     return not path.exists()

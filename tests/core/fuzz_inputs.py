@@ -216,7 +216,7 @@ def check_line(line: str) -> None:
     """Raise unless a line can be shown on a terminal and blames nobody else."""
     assert line.isprintable(), f"not printable: {line!r}"
     assert len(line) < 700, f"{len(line)} characters: {line!r}"
-    for word in ("Traceback", "internal error", "nobody foresaw", "panicked", "line 1 column"):
+    for word in ("Traceback", "internal error", "nobody foresaw", "panicked", "at line 1 column"):
         assert word not in line, line
 
 

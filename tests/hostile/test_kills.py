@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -210,6 +211,42 @@ with Testbed() as bed:
         cleaned()
         until(f"its programs have ended, after {moment_s} s", lambda: not set(processes_left()) - before)
         assert not list(NETNS_DIRECTORY.glob(f"parshall-{child.pid}-*"))
+
+
+ROUTERS = {
+    "router measure": ["router", "measure", "--duration", "60", "-o", "TABLE"],
+    "model calibrate": ["model", "calibrate", "-o", "CALIBRATION"],
+}
+
+
+@pytest.mark.parametrize("command", long_except(["router measure"], ROUTERS))
+def test_a_router_that_is_killed_leaves_nothing_that_is_not_removed(
+    command: str, tmp_path: Path, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs, temporary = tmp_path / "outputs", tmp_path / "temporary"
+    for directory in (outputs, temporary):
+        directory.mkdir()
+    # That of this process, which removes what is left there, and of the command.
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    files = {"TABLE": str(outputs / "table.parquet"), "CALIBRATION": str(outputs / "here.toml")}
+    before = set(processes_left())
+    child = subprocess.Popen(
+        [PARSHALL, *(files.get(word, word) for word in ROUTERS[command])],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        until("it measures", lambda: any(temporary.iterdir()), timeout_s=60)
+    finally:
+        child.kill()
+        child.wait()
+    namespaces = f"parshall-{child.pid}-*"
+    assert list(NETNS_DIRECTORY.glob(namespaces))
+    cleaned()
+    assert not list(NETNS_DIRECTORY.glob(namespaces)) + list(temporary.iterdir())
+    # The user removes drafts of outputs (docs/security.md).
+    assert {path.name for path in outputs.iterdir()} <= {f"table.parquet.{child.pid}.part"}
+    until("its programs have ended", lambda: not set(processes_left()) - before)
 
 
 @alone
