@@ -72,8 +72,8 @@ def test_doctor_has_no_narrow_column(width: int, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["model", "run", "single-queue", "-d", "200ms"], "model: running single-queue, "),
-        (["model", "plan", "single-queue", "-d", "10ms"], "model: searching, "),
+        (["model", "run", "single-queue", "-d", "200ms"], "model: running single-queue"),
+        (["model", "plan", "single-queue", "-d", "10ms"], "model: searching"),
         (["convert", str(SMALL_LOG), "--to", "parquet", "-o", "OUT"], "convert: reading "),
         (["report", str(SMALL_LOG), "-o", "OUT"], "report: reading small"),
     ],

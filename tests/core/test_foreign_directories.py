@@ -98,6 +98,20 @@ def test_the_directory_of_a_study_is_only_read(tmp_path: Path, home: Path) -> No
     assert is_untouched(home)
 
 
+@pytest.mark.usefixtures("root")
+def test_the_directory_of_another_user_is_only_read(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    shutil.copy(SMALL_LOG, logs)
+    os.chown(logs, 4242, 4242)
+    ended = parshall("report", logs, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, "report-logs/report.html\n"), ended
+    assert [path.name for path in logs.iterdir()] == [SMALL_LOG.name]
+    # The current directory was chosen by this user.
+    ended = parshall("report", SMALL_LOG.name, cwd=logs)
+    assert (ended.returncode, ended.stdout) == (0, "report.html\n"), ended
+
+
 def test_titles_of_others_stay_on_one_line(tmp_path: Path) -> None:
     """Lines of a stranger's choice are commands in many files of a home directory."""
     path = bundle(tmp_path / "study").directory / EVALUATION

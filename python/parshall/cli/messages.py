@@ -52,7 +52,7 @@ def report_start(command: str, what: str, *, quiet: bool) -> None:
 def progress_line(command: str, what: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """While entered, show on one line what is done and for how long, if standard error is a terminal.
 
-    The line comes after a second, and goes at the end. Yields a function that takes another text for it.
+    The line comes after a second, or with another text, and goes at the end. Yields a function that takes the text.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
@@ -60,17 +60,22 @@ def progress_line(command: str, what: str, *, quiet: bool = False) -> Iterator[C
     text, ended, began_s = what, threading.Event(), time.monotonic()
 
     def draw() -> None:
+        elapsed_s = int(time.monotonic() - began_s)
+        # The text may have names of files, which may contain any byte.
+        line = printable(f"{command}: {text}{f', {elapsed_s} s' if elapsed_s else ''}")
+        print(f"{_CLEAR}{line[: shutil.get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
+        _IS_LINE_SHOWN.set()
+
+    def draw_until_end() -> None:
         while not ended.wait(_SILENT_S):
-            # The text may have names of files, which may contain any byte.
-            line = printable(f"{command}: {text}, {time.monotonic() - began_s:.0f} s")
-            print(f"{_CLEAR}{line[: shutil.get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
-            _IS_LINE_SHOWN.set()
+            draw()
 
     def change(another: str) -> None:
         nonlocal text
         text = another
+        draw()
 
-    drawing = threading.Thread(target=draw, name="progress", daemon=True)
+    drawing = threading.Thread(target=draw_until_end, name="progress", daemon=True)
     drawing.start()
     try:
         yield change

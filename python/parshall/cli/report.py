@@ -1,6 +1,7 @@
 """``parshall report``: write one HTML file with figures, ledger and cost of logs."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -32,14 +33,14 @@ def command(
     """Write report.html, a self-contained page, and its figures as PNG and SVG.
 
     Histograms are what `parshall path --json` printed. Of the directory of a study (`parshall lab`), its report; of
-    two, the second with a comparison. The default output directory is that of the first log, and for the study in
-    DIR report-DIR.
+    two, the second with a comparison. The default output directory is that of the first log if it is yours, and
+    otherwise, as for the study in DIR, report-DIR in the current directory.
     """
     if any((path / BUNDLE_FILE).is_file() for path in inputs):
         _report_studies(inputs, output, title, as_json)
         return
     paths = logs_of(inputs)
-    directory = output or paths[0].parent
+    directory = output or _own_directory(paths[0].parent)
     testbed_file = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
     with exiting_on_signals(), progress_line("report", "preparing") as show:
         # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
@@ -81,16 +82,27 @@ def command(
 def _report_studies(inputs: list[Path], output: Path | None, title: str | None, as_json: bool) -> None:
     if len(inputs) > 2:
         raise UsageError(f"{inputs[2]}: a third study; give one, or two to compare: before and after")
-    if output is None:
-        # A study may be of others: it is read only.
-        output = Path(f"report-{inputs[-1].resolve().name}")
-        if output.is_symlink():
-            raise UsageError(f"{output}: is a symbolic link; name a directory with -o")
+    # A study may be of others: it is read only.
+    output = output or _here(inputs[-1])
     with exiting_on_signals(), progress_line("report", "drawing the study"):
         from parshall.lab.report import write_report
 
         report = write_report(inputs, output, title)
     print(json.dumps({"report": str(report)}) if as_json else printable(str(report)))
+
+
+def _own_directory(directory: Path) -> Path:
+    """Return a directory if it is this user's, or the current one; otherwise one in the current directory."""
+    is_own = directory.stat().st_uid == os.geteuid() or directory.samefile(Path())
+    return directory if is_own else _here(directory)
+
+
+def _here(directory: Path) -> Path:
+    """Return the directory in the current one for the report of a directory that is only read."""
+    output = Path(f"report-{directory.resolve().name}")
+    if output.is_symlink():
+        raise UsageError(f"{output}: is a symbolic link; name a directory with -o")
+    return output
 
 
 def logs_of(inputs: list[Path]) -> list[Path]:
