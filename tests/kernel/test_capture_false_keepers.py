@@ -2,6 +2,7 @@
 
 import array
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -123,6 +124,43 @@ def test_what_is_no_lock_is_not_waited_for(bed: Any, tmp_path: Path) -> None:
     here = bed.host("here")
     os.mkfifo(RUN_DIRECTORY / ".lock")
     assert is_one_line(run(here, "-i", "lo", "-w", tmp_path / "x"), "is no lock of ours")
+
+
+FAST_CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+/* A minute of waiting passes in a second. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static int (*original)(clockid_t, struct timespec *);
+    if (!original)
+        original = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int status = original(clock, now);
+    if (status == 0 && clock == CLOCK_MONOTONIC)
+        now->tv_sec = now->tv_sec * 60 + now->tv_nsec * 60 / 1000000000, now->tv_nsec = now->tv_nsec * 60 % 1000000000;
+    return status;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def fast_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("clock") / "fast.so"
+    words = ["gcc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-x", "c", "-", "-o", library, "-ldl"]
+    subprocess.run(words, input=FAST_CLOCK, text=True, check=True)
+    return library
+
+
+@with_own_directory
+def test_a_lock_that_somebody_holds_is_waited_for_a_minute(bed: Any, tmp_path: Path, fast_clock: Path) -> None:
+    here = bed.host("here")
+    environment = {**os.environ, "LD_PRELOAD": str(fast_clock)}
+    with (RUN_DIRECTORY / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ended = run(here, "-i", "lo", "-w", tmp_path / "x", env=environment)
+        assert is_one_line(ended, "another process holds .lock in it for more than a minute"), ended
+    assert run(here, "-i", "lo", "-w", tmp_path / "x", "-d", "500ms").returncode == 0
 
 
 @with_own_directory
