@@ -22,7 +22,7 @@ _THRIFT_ITEMS_MAX = 1 << 20
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """Return the table of a Parquet file (suffix ``.parquet``), or of an Arrow IPC file.
+    """Return the table of a Parquet file (suffix ``.parquet``), or of an Arrow IPC file, without nested columns.
 
     Raises
     ------
@@ -58,7 +58,16 @@ def _table(file: BinaryIO, is_parquet: bool, limit_bytes: int) -> pa.Table:
         if total_bytes > limit_bytes:
             raise MemoryError
         batches.append(batch)
-    return pa.Table.from_batches(batches, schema)
+    table = pa.Table.from_batches(batches, schema)
+    # Polars believes what the metadata of a field says about its type.
+    plain = [field.remove_metadata() for field in schema if not _is_nested(field.type)]
+    return pa.Table.from_arrays([table.column(field.name) for field in plain], schema=pa.schema(plain))
+
+
+def _is_nested(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_nested(kind.value_type)
+    return bool(pa.types.is_nested(kind)) or isinstance(kind, pa.BaseExtensionType)
 
 
 def _parquet_batches(file: BinaryIO) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

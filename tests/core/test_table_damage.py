@@ -80,6 +80,15 @@ def test_wrong_cells_are_refused_and_empty_ones_are_unknown(tmp_path: Path, row:
         read_trace(path)
 
 
+def test_the_metadata_of_a_column_is_not_believed(tmp_path: Path) -> None:
+    """Polars ends a thread in a panic on what it would not have written itself."""
+    columns = {"arrived_ns": pa.array([1.0]), "left_ns": pa.array([2.0]), "name": pa.array(["a"]).dictionary_encode()}
+    kinds = {key: (column.type, {"_PL_ENUM_VALUES2": "5;a"}) for key, column in columns.items()}
+    schema = pa.schema([pa.field(name, kind, metadata=metadata) for name, (kind, metadata) in kinds.items()])
+    pyarrow.parquet.write_table(pa.table(list(columns.values()), schema=schema), tmp_path / "x.parquet")
+    assert read_trace(tmp_path / "x.parquet").shape == (1, 3)
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_a_table_that_expands_to_much_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"bomb.{suffix}"
