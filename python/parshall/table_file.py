@@ -42,7 +42,8 @@ def read_table(path: Path) -> pl.DataFrame:
             raise ParshallError(
                 f"{path}: expands to more than {_EXPANSION_MAX} times the file; it is damaged"
             ) from None
-        except (pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
+        except (pa.ArrowException, OSError, pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+            # A name of a column need not be text.
             reason = brief(str(error).partition("\n")[0])
             raise ParshallError(f"{path}: cannot be read: {reason}; make it again") from None
     assert isinstance(frame, pl.DataFrame)
@@ -60,8 +61,9 @@ def _table(file: BinaryIO, is_parquet: bool, limit_bytes: int) -> pa.Table:
         batches.append(batch)
     table = pa.Table.from_batches(batches, schema)
     # Polars believes what the metadata of a field says about its type.
-    plain = [field.remove_metadata() for field in schema if not _is_nested(field.type)]
-    return pa.Table.from_arrays([table.column(field.name) for field in plain], schema=pa.schema(plain))
+    plain = [number for number, field in enumerate(schema) if not _is_nested(field.type)]
+    fields = [schema.field(number).remove_metadata() for number in plain]
+    return pa.Table.from_arrays([table.column(number) for number in plain], schema=pa.schema(fields))
 
 
 def _is_nested(kind: pa.DataType) -> bool:

@@ -89,6 +89,18 @@ def test_the_metadata_of_a_column_is_not_believed(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "x.parquet").shape == (1, 3)
 
 
+def test_names_of_columns_that_are_no_text_or_twice_there_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    for other in ("left_ns", "name_of"):
+        table = pa.table([[1.0], [2.0], [3.0]], names=["arrived_ns", "left_ns", other])
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        path.write_bytes(path.read_bytes().replace(b"name_of", b"\xffame_of"))
+        with pytest.raises(ParshallError, match="cannot be read: ") as caught:
+            read_trace(path)
+        assert str(caught.value).isprintable()
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_a_table_that_expands_to_much_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"bomb.{suffix}"

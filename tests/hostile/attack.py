@@ -8,7 +8,6 @@ the benchmarks; fails when an attack found a fault. What it found is kept in ``t
 of heap for each input, and overflows count as faults. The corpus stays in ``target/fuzz/corpus/``.
 """
 
-import argparse
 import os
 import re
 import subprocess
@@ -21,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "benches"))
 
-from _record import add_archive_option, finish, version_of  # noqa: E402
+from _record import finish, parser_for, version_of  # noqa: E402
 
 FUZZ = ROOT / "target" / "fuzz"
 # What cargo-fuzz gives to rustc, but for the sanitizers, which need an unstable compiler.
@@ -36,7 +35,7 @@ COVERAGE = [
 RESIDENT_MAX_MIB = 768
 # One that is slow for other reasons than the machine's load is found by its processor time, see limits.rs.
 HANG_S = 20
-TEXTS = ("captures", "texts", "extcap")
+TEXTS = ("captures", "texts", "extcap", "files")
 
 
 def number(text: str) -> int:
@@ -87,10 +86,11 @@ def fuzz_one(program: Path, name: str, inputs: int) -> dict[str, Any]:
 
 def texts(inputs: int) -> dict[str, Any]:
     """Give the commands their part of the inputs, in processes of their own."""
-    script = ROOT / "tests" / "core" / "fuzz_inputs.py"
+    tests = ROOT / "tests" / "core"
     results = {}
     for what in TEXTS:
-        command = [sys.executable, script, what, str(inputs), str(inputs // len(TEXTS))]
+        words = ["fuzz_files.py"] if what == "files" else ["fuzz_inputs.py", what]
+        command = [sys.executable, tests / words[0], *words[1:], str(inputs), str(inputs // len(TEXTS))]
         done = subprocess.run(command, stdout=subprocess.DEVNULL)
         results[what] = {"inputs": inputs // len(TEXTS), "faults": int(done.returncode != 0)}
     return results
@@ -108,14 +108,13 @@ def tests(selection: list[str], **environment: int) -> dict[str, Any]:
 
 def main() -> int:
     """Attack; return 1 when a fault was found."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    # `--rounds` are kills of every process.
+    parser = parser_for(__doc__, rounds=100)
     parser.add_argument("--inputs", type=number, default=number("10M"), help="mutated inputs for the parsers")
     parser.add_argument(
         "--texts", type=number, default=number("30k"), help="of them for whole commands, which are slow"
     )
     parser.add_argument("--messages", type=number, default=number("1M"), help="hostile messages to a keeper")
-    parser.add_argument("--rounds", type=number, default=100, help="kills of every process")
-    add_archive_option(parser)
     arguments = parser.parse_args()
     members = "tests/kernel/test_capture_members.py::test_hostile_messages_change_nothing_for_others"
     attacks = {
