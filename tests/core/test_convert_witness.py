@@ -224,25 +224,53 @@ def test_siftr(log, version):
     assert words["flow_list"] == ",".join(listed) + ","
 
 
-def test_siftr2(log):
-    head, *data, foot = converted(log, "siftr2").decode().splitlines()
+def siftr2_text(written: bytes) -> tuple[str, list[tuple[int, ...]], str]:
+    """Return the first line, the records as numbers, and the last line of rec_fmt=txt."""
+    head, *data, foot = written.decode().splitlines()
+    assert int(key_values(foot)["max_str_size"]) == max(len(line) + 1 for line in data)
+    records = []
+    for line in data:
+        identity, direction, *values = line.split(",")
+        assert (len(identity), values) == (8, [f"{int(value, 16):x}" for value in values])
+        records.append((int(identity, 16), "io".index(direction), *(int(value, 16) for value in values)))
+    return head, records, foot
+
+
+def siftr2_binary(written: bytes) -> tuple[str, list[tuple[int, ...]], str]:
+    """Return the same of rec_fmt=binary: the last line tells where the records end, and how long they are."""
+    head, rest = written.split(b"\n", 1)
+    body, foot = rest.rstrip(b"\n").rsplit(b"\n", 1)
+    size = int(key_values(foot.decode())["record_size"])
+    assert (size, len(body) % size) == (72, 0)
+    # flowid, direction in a byte with three of padding, 16 words.
+    records = list(struct.iter_unpack("<IB3x16I", body))
+    return head.decode(), records, foot.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "rec_fmt", "read"), [("siftr2", "txt", siftr2_text), ("siftr2-binary", "binary", siftr2_binary)]
+)
+def test_siftr2(log, name, rec_fmt, read):
+    head, records_found, foot = read(converted(log, name))
     rows = shown_by_siftr(log[1])
     assert key_values(head) == {
         "enable_time_secs": "1700000000",
         "enable_time_usecs": "000000",
         "siftrver": "2.5",
-        "rec_fmt": "txt",
+        "rec_fmt": rec_fmt,
         "sysver": "Linux 6.12.41-amd64",
     }
     first: dict[int, dict[str, Any]] = {}
     records = dict.fromkeys(FLOWS, 0)
-    assert len(data) == len(rows)
-    for line, row in zip(data, rows, strict=True):
+    assert len(records_found) == len(rows)
+    for found, row in zip(records_found, rows, strict=True):
         flow = FLOWS[row["flow"]]
         first.setdefault(row["flow"], row)
         records[row["flow"]] += 1
         lost = (row["sacked_out"] + row["lost_out"] - row["retrans_out"]) * row["mss_bytes"]
-        hexadecimal = [
+        expected = [
+            row["flow"],
+            row["direction"],
             (row["time_ns"] - BEGIN_NS) // 10**6,
             row["cwnd_segments"] * row["mss_bytes"],
             ssthresh_bytes(row),
@@ -251,16 +279,13 @@ def test_siftr2(log):
             0x20 * flow["ecn"],
             *(row[name] for name in ("rto_us", "sndbuf_bytes", "sndbuf_used_bytes", "rcvbuf_bytes")),
             row["rcvbuf_used_bytes"],
-            max(0, flight(row) - lost),
+            min(max(0, flight(row) - lost), U32),
             0,
         ]
-        identity, direction, *values = line.split(",")
-        assert (identity, direction) == (f"{row['flow']:08x}", "io"[row["direction"]])
-        assert values == [f"{value:x}" for value in hexadecimal]
+        assert found == tuple(expected)
     words = key_values(foot)
     assert words["global_flow_cnt"] == "3"
     assert words["ring_drops"] == str(3 * LEDGER_LOST)
-    assert int(words["max_str_size"]) == max(len(line) + 1 for line in data)
     *listed, rest = words["flow_list"].split(";")
     assert rest == ""
     assert [int(item.split(",")[0], 16) for item in listed] == sorted(first, key=lambda flow: (records[flow], flow))

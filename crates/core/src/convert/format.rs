@@ -13,6 +13,8 @@ pub enum Format {
     Siftr12,
     /// siftr2 2.5 with text records.
     Siftr2,
+    /// siftr2 2.5 with binary records of 72 bytes.
+    Siftr2Binary,
     /// ttprobe 0.1.2, text.
     Ttprobe,
     /// ttprobe 0.1.2, 96 bytes a record.
@@ -27,10 +29,11 @@ pub enum Format {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 9] = [
         Format::Siftr13,
         Format::Siftr12,
         Format::Siftr2,
+        Format::Siftr2Binary,
         Format::Ttprobe,
         Format::TtprobeBinary,
         Format::Web10g,
@@ -39,10 +42,11 @@ impl Format {
     ];
 
     /// Their names, in the same order.
-    pub const NAMES: [&str; 8] = [
+    pub const NAMES: [&str; 9] = [
         "siftr-1.3",
         "siftr-1.2",
         "siftr2",
+        "siftr2-binary",
         "ttprobe",
         "ttprobe-binary",
         "web10g",
@@ -57,7 +61,10 @@ impl Format {
 
     /// Whether it is text, which a terminal can show.
     pub fn is_text(self) -> bool {
-        !matches!(self, Format::TtprobeBinary | Format::Parquet)
+        !matches!(
+            self,
+            Format::Siftr2Binary | Format::TtprobeBinary | Format::Parquet
+        )
     }
 
     /// The suffix behind the name of the log.
@@ -65,6 +72,7 @@ impl Format {
         match self {
             Format::Siftr13 | Format::Siftr12 => ".siftr.log",
             Format::Siftr2 => ".siftr2.log",
+            Format::Siftr2Binary => ".siftr2.bin",
             Format::Ttprobe => ".ttprobe.log",
             Format::TtprobeBinary => ".ttprobe.bin",
             Format::Web10g => ".web10g.csv",

@@ -72,7 +72,7 @@ pub fn convert<R: Read + Seek>(
     let rows = match format {
         Format::Siftr13 => siftr_1_3::write(&mut source, &mut out),
         Format::Siftr12 => siftr_1_2::write(&mut source, &mut out),
-        Format::Siftr2 => siftr2::write(&mut source, &mut out),
+        Format::Siftr2 | Format::Siftr2Binary => siftr2::write(&mut source, &mut out, format),
         Format::Ttprobe => ttprobe::write(&mut source, &mut out),
         Format::TtprobeBinary => ttprobe_binary::write(&mut source, &mut out),
         Format::Web10g => web10g::write(&mut source, &mut out, options.every_ns),
@@ -80,7 +80,10 @@ pub fn convert<R: Read + Seek>(
         Format::Parquet => parquet::write(&mut source, &mut out),
     }?;
     out.flush()?;
-    let has_counts = matches!(format, Format::Siftr13 | Format::Siftr12 | Format::Siftr2);
+    let has_counts = matches!(
+        format,
+        Format::Siftr13 | Format::Siftr12 | Format::Siftr2 | Format::Siftr2Binary
+    );
     if has_counts && source.is_selection() {
         source.warn(
             "the last line counts what is in the log of these flows; what was thinned or lost is in the flow table"

@@ -157,6 +157,46 @@ fn siftr2_golden() {
     );
 }
 
+/// The words of the text, 32 bits each; the footer follows a line feed.
+#[test]
+fn siftr2_binary_golden() {
+    let (written, report) = converted(&with_noise(), &[flow(1, false)], Format::Siftr2Binary);
+    assert_eq!(report.rows, 2);
+    let head = "enable_time_secs=1700000000\tenable_time_usecs=000000\tsiftrver=2.5\trec_fmt=binary\tsysver=Linux 6.18.3-amd64\n";
+    let foot = "\ndisable_time_secs=1700000002\tdisable_time_usecs=000001\tglobal_flow_cnt=1\tring_drops=0\trecord_size=72\tgen_flowid_cnt=0\t\
+        flow_list=00000001,4,10.0.0.1,5001,10.0.0.2,80,linux,cubic,1448,1,7,9,2,2;\n";
+    let words = |direction: u32, since_start_ms, ssthresh, payload| {
+        [
+            1,
+            direction,
+            since_start_ms,
+            0x3890,
+            ssthresh,
+            0x4e9d,
+            payload,
+            0x1_0000,
+            0x2_0000,
+            0x3e0,
+            0x20,
+            0x3_5b60,
+            0x1_5400,
+            0x1200,
+            0x2_0000,
+            0xc,
+            0xb50,
+            0,
+        ]
+    };
+    let records = [
+        words(1, 0x4d2, 0x3fff_c000, 0x5a8),
+        words(0, 0x7d0, 0x7120, 0),
+    ];
+    let mut expected = head.as_bytes().to_vec();
+    expected.extend(records.into_iter().flatten().flat_map(u32::to_le_bytes));
+    expected.extend(foot.as_bytes());
+    assert_eq!(written, expected);
+}
+
 /// SIFTR's state numbers, written out from the description: index is Linux's number.
 const FREEBSD_STATES: [u8; 13] = [0, 4, 2, 3, 6, 9, 10, 0, 5, 8, 1, 7, 3];
 

@@ -14,7 +14,7 @@ fn a_log_without_packets_of_sockets_is_refused_by_siftr_only() {
         let log = log_with(&[handshake], &[flow(1, false)], &Ledger::default());
         let result = convert(log, format, &mut out, ConvertOptions::default());
         match format {
-            Format::Siftr13 | Format::Siftr12 | Format::Siftr2 => {
+            Format::Siftr13 | Format::Siftr12 | Format::Siftr2 | Format::Siftr2Binary => {
                 assert!(
                     matches!(result, Err(ConvertError::NoFlow { .. })),
                     "{format}"
@@ -36,7 +36,10 @@ fn a_log_without_packets_of_sockets_is_refused_by_siftr_only() {
             &mut out,
             ConvertOptions::default(),
         );
-        if matches!(format, Format::Siftr13 | Format::Siftr12 | Format::Siftr2) {
+        if matches!(
+            format,
+            Format::Siftr13 | Format::Siftr12 | Format::Siftr2 | Format::Siftr2Binary
+        ) {
             let error = result.unwrap_err();
             assert!(
                 matches!(error, ConvertError::NoFlow { .. })
@@ -54,7 +57,12 @@ fn a_long_last_line_gives_a_warning() {
     for count in [5u32, 30, 50, 90] {
         let flows: Vec<FlowRow> = (1..=count).map(|number| flow(number, false)).collect();
         let packets: Vec<_> = (1..=count).map(|number| packet(number, 1)).collect();
-        for format in [Format::Siftr13, Format::Siftr12, Format::Siftr2] {
+        for format in [
+            Format::Siftr13,
+            Format::Siftr12,
+            Format::Siftr2,
+            Format::Siftr2Binary,
+        ] {
             let (written, report) = converted(&packets, &flows, format);
             let footer_bytes = written.len()
                 - written[..written.len() - 1]
@@ -65,7 +73,7 @@ fn a_long_last_line_gives_a_warning() {
             // review_siftr_log reads 999 bytes of a line, review_siftr2_log 4095, TEACUP any.
             let warned = match format {
                 Format::Siftr13 => footer_bytes > 999,
-                Format::Siftr2 => footer_bytes > 4095,
+                Format::Siftr2 | Format::Siftr2Binary => footer_bytes > 4095,
                 _ => false,
             };
             let warning = report
