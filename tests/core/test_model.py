@@ -321,6 +321,22 @@ def test_background_sources_keep_their_own_times() -> None:
         with_arrivals(own, trace)
 
 
+@pytest.mark.parametrize(
+    ("kind", "left_ps"), [("non-preemptive", [10_000, 15_000]), ("preemptive-resume", [15_000, 5_000])]
+)
+def test_simultaneous_arrivals_come_in_the_order_of_their_sources(kind: str, left_ps: list[int]) -> None:
+    model = Model("together").station("cpu", kind=kind)
+    for name, priority, service_ns in (("low", 1, 10), ("high", 0, 5)):
+        model.source(name, {"samples": [100.0]}, name, packets=1)
+        model.queue(name, "cpu", service_ns, "out", priority=priority)
+    results = run(model, duration_s=1e-6, warm_up_s=0, replications=1, trace=True)
+    assert results.packets is not None
+    latencies = results.packets.sort("class").with_columns(pl.col("left_ps") - 100_000)
+    assert dict(zip(latencies["class"], latencies["left_ps"], strict=True)) == dict(
+        zip(("low", "high"), left_ps, strict=True)
+    )
+
+
 def test_the_distance_of_samples() -> None:
     assert distance(np.array([1.0, 2.0]), np.array([1.0, 2.0])) == 0
     assert distance(np.array([1.0, 2.0]), np.array([3.0, 4.0])) == 1

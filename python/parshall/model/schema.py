@@ -228,7 +228,7 @@ class Polling(TypedDict):
     budget: NotRequired[Count]
     budget_ns: NotRequired[Number]
     yield_ns: NotRequired[Number]
-    visit_ns: NotRequired[Number]
+    visit_ns: NotRequired[Amount]
     wake_ns: NotRequired[Amount]
     visits: NotRequired[Literal["nonempty", "all"]]
 

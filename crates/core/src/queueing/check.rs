@@ -182,7 +182,7 @@ fn policy(policy: &Policy, place: &str) -> Result<(), ModelError> {
             budget,
             budget_ns,
             yield_ns,
-            visit_ns,
+            visit_ns: _,
             wake_ns,
             visits,
         } => {
@@ -207,8 +207,7 @@ fn policy(policy: &Policy, place: &str) -> Result<(), ModelError> {
                 "visits",
                 "\"all\"",
                 "no wake_ns with it: a server that visits empty queues does not sleep",
-            )?;
-            duration(place, "visit_ns", *visit_ns)
+            )
         }
     }
 }

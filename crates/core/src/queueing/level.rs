@@ -23,17 +23,28 @@ pub(super) struct Level<'n> {
     /// Weighted fair queueing: the start tag of the packet in service.
     virtual_time: f64,
     polling: PollingState,
-    wake: Option<Box<Wake>>,
+    wake: Option<Box<Times>>,
+    /// If the times to switch are random.
+    visit: Option<Box<Times>>,
 }
 
-/// Draws the times to wake the server of a level.
+/// Draws the times to wake the server of a level, or to switch to a queue.
 #[derive(Clone)]
-struct Wake {
+struct Times {
     sampler: Sampler,
     rng: Rng,
 }
 
-impl Wake {
+impl Times {
+    fn new(sampler: Option<&Sampler>, stream: impl FnOnce() -> Rng) -> Option<Box<Self>> {
+        sampler.map(|sampler| {
+            Box::new(Self {
+                sampler: sampler.clone(),
+                rng: stream(),
+            })
+        })
+    }
+
     fn draw(&mut self, bytes: u32) -> u64 {
         // A trace restarts at its end.
         let mut sample = || self.sampler.sample(bytes, &mut self.rng);
@@ -50,21 +61,20 @@ pub(super) enum Selection<'n> {
 }
 
 impl<'n> Level<'n> {
-    /// The level of a plan; `stream` gives a random number stream to the wake-ups of one that has them.
-    pub fn new(plan: &'n LevelPlan, stream: impl FnOnce() -> Rng) -> Self {
+    /// The level of a plan; `stream` gives random number streams to wake-ups and to random times to switch.
+    pub fn new(plan: &'n LevelPlan, mut stream: impl FnMut() -> Rng) -> Self {
+        let wake = Times::new(plan.wake.as_ref(), &mut stream);
+        let mut visit = Times::new(plan.visit.as_ref(), &mut stream);
+        let switches_first = plan.polling().filter(|plan| plan.visits_empty);
         Self {
             plan,
             nonempty: 0,
             interrupted: 0,
             turn: 0,
             virtual_time: 0.0,
-            polling: PollingState::new(plan.polling().is_some_and(|plan| plan.visits_empty)),
-            wake: plan.wake.as_ref().map(|sampler| {
-                Box::new(Wake {
-                    sampler: sampler.clone(),
-                    rng: stream(),
-                })
-            }),
+            polling: PollingState::new(switches_first.map(|plan| to_next(&mut visit, plan))),
+            wake,
+            visit,
         }
     }
 
@@ -135,7 +145,8 @@ impl<'n> Level<'n> {
             return Selection::Wait;
         };
         let is_servable = |at: usize| queues.is_servable(own[at] as usize);
-        let decided = policy::poll_all(self.polling, plan, own.len(), now, is_servable);
+        let draw = || to_next(&mut self.visit, plan);
+        let decided = policy::poll_all(self.polling, plan, own.len(), now, draw, is_servable);
         self.apply(decided, plan)
     }
 
@@ -173,11 +184,22 @@ impl<'n> Level<'n> {
                 let was_asleep = std::mem::replace(&mut self.polling.is_asleep, false);
                 match &mut self.wake {
                     Some(wake) if was_asleep => wake.draw(bytes),
-                    _ if is_first && !plan.visits_empty => plan.visit_time,
+                    _ if is_first && !plan.visits_empty => match &mut self.visit {
+                        Some(visit) => visit.draw(bytes),
+                        None => plan.visit_time,
+                    },
                     _ => 0,
                 }
             }
             PolicyPlan::Single | PolicyPlan::Fcfs | PolicyPlan::RoundRobin { .. } => 0,
         }
     }
+}
+
+/// The time to switch to the next queue, empty or not, ps. Above 0, so that a server that finds no packet moves on in
+/// time.
+fn to_next(visit: &mut Option<Box<Times>>, plan: &PollingPlan) -> u64 {
+    visit
+        .as_mut()
+        .map_or(plan.visit_time, |visit| visit.draw(0).max(1))
 }

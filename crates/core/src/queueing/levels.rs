@@ -1,7 +1,8 @@
 //! The priority levels of the stations, and the policy of each.
 
+use super::amount::Amount;
 use super::error::ModelError;
-use super::model::{Model, Policy, Station, Tags, Visited};
+use super::model::{Model, Policy, Tags, Visited};
 use super::names::Names;
 use super::sampler::Sampler;
 use super::time::picoseconds;
@@ -15,6 +16,8 @@ pub(super) struct LevelPlan {
     pub policy: PolicyPlan,
     /// Time to wake the server, ns, if its policy is polling and has one.
     pub wake: Option<Sampler>,
+    /// Time to switch to a queue, ns, if its policy is polling and the time is random.
+    pub visit: Option<Sampler>,
 }
 
 /// A policy with times in picoseconds.
@@ -37,7 +40,9 @@ pub(super) struct PollingPlan {
     pub budget: u32,
     pub budget_time: u64,
     pub yield_time: u64,
+    /// The mean, if the time is random.
     pub visit_time: u64,
+    pub is_visit_random: bool,
     /// Whether the server visits empty queues too, and needs time to switch to each.
     pub visits_empty: bool,
     /// Number among the polling levels of the network.
@@ -71,6 +76,7 @@ impl LevelPlan {
                     queues: vec![number as u32],
                     policy: PolicyPlan::Fcfs,
                     wake: None,
+                    visit: None,
                 }),
             }
         }
@@ -78,18 +84,41 @@ impl LevelPlan {
         for (levels, station) in all.iter_mut().zip(&model.stations) {
             levels.sort_by_key(|level| level.priority);
             for level in levels {
-                level.policy = policy(level, station, &mut polling_levels);
-                level.wake = wake(level, station, traces)?;
+                let mut policies = station.policies.iter();
+                let given = policies.find(|policy| policy.priority == level.priority);
+                let given = given.map(|given| &given.policy);
+                let mut visit_time = 0;
+                if let Some(Policy::Polling {
+                    wake_ns,
+                    visit_ns,
+                    visits,
+                    ..
+                }) = given
+                {
+                    let place = |field| format!("station {:?}, {field}", station.name);
+                    let wake = wake_ns.as_ref();
+                    let wake = wake.map(|time| times(time, &place("wake_ns"), true, traces));
+                    level.wake = wake.transpose()?;
+                    // A server that visits empty queues does not switch for a packet.
+                    let of_packet = *visits == Visited::Nonempty;
+                    let visit = times(visit_ns, &place("visit_ns"), of_packet, traces)?;
+                    visit_time = picoseconds(visit.mean(0.0));
+                    level.visit = (!matches!(visit, Sampler::Constant(_))).then_some(visit);
+                }
+                level.policy = policy(given, level, visit_time, &mut polling_levels);
             }
         }
         Ok(all)
     }
 }
 
-fn policy(level: &LevelPlan, station: &Station, polling_levels: &mut usize) -> PolicyPlan {
-    let mut policies = station.policies.iter();
-    let given = policies.find(|policy| policy.priority == level.priority);
-    match given.map(|given| &given.policy) {
+fn policy(
+    given: Option<&Policy>,
+    level: &LevelPlan,
+    visit_time: u64,
+    polling_levels: &mut usize,
+) -> PolicyPlan {
+    match given {
         None | Some(Policy::Fcfs) if level.queues.len() == 1 => PolicyPlan::Single,
         None | Some(Policy::Fcfs) => PolicyPlan::Fcfs,
         Some(Policy::RoundRobin { quantum_ns }) => PolicyPlan::RoundRobin {
@@ -100,7 +129,7 @@ fn policy(level: &LevelPlan, station: &Station, polling_levels: &mut usize) -> P
             budget,
             budget_ns,
             yield_ns,
-            visit_ns,
+            visit_ns: _,
             wake_ns: _,
             visits,
         }) => {
@@ -110,9 +139,10 @@ fn policy(level: &LevelPlan, station: &Station, polling_levels: &mut usize) -> P
                 budget: budget.unwrap_or(u32::MAX),
                 budget_time: budget_ns.map_or(u64::MAX, picoseconds),
                 yield_time: picoseconds(*yield_ns),
-                visit_time: picoseconds(*visit_ns),
+                visit_time,
+                is_visit_random: level.visit.is_some(),
                 // If switching takes no time, visits to empty queues change nothing.
-                visits_empty: *visits == Visited::All && picoseconds(*visit_ns) > 0,
+                visits_empty: *visits == Visited::All && visit_time > 0,
                 number: *polling_levels - 1,
             })
         }
@@ -120,28 +150,18 @@ fn policy(level: &LevelPlan, station: &Station, polling_levels: &mut usize) -> P
     }
 }
 
-fn wake(
-    level: &LevelPlan,
-    station: &Station,
+/// The sampler of times, which may depend on the length of a packet if they are of a packet.
+fn times(
+    time: &Amount,
+    place: &str,
+    of_packet: bool,
     traces: &Traces,
-) -> Result<Option<Sampler>, ModelError> {
-    let mut policies = station.policies.iter();
-    let given = policies.find(|policy| policy.priority == level.priority);
-    let Some(Policy::Polling {
-        wake_ns: Some(time),
-        ..
-    }) = given.map(|given| &given.policy)
-    else {
-        return Ok(None);
-    };
-    let place = format!("station {:?}, wake_ns", station.name);
-    match time.sampler(&place, traces)? {
-        Sampler::Gaps(_) => Err(ModelError::value(
-            &place,
-            "the distribution",
-            "a gap process",
-            "a distribution of times",
-        )),
-        sampler => Ok(Some(sampler)),
+) -> Result<Sampler, ModelError> {
+    let wrong =
+        |found| ModelError::value(place, "the distribution", found, "a distribution of times");
+    match time.sampler(place, traces)? {
+        Sampler::Gaps(_) => Err(wrong("a gap process")),
+        Sampler::Table(..) if !of_packet => Err(wrong("a table over the length")),
+        sampler => Ok(sampler),
     }
 }

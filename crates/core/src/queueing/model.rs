@@ -34,7 +34,7 @@ pub struct Source {
     /// Time between packets; the first packet arrives one gap after the start.
     pub gap_ns: Amount,
     /// Length of a packet.
-    #[serde(default = "no_length")]
+    #[serde(default = "zero")]
     pub size_bytes: Amount,
     /// Factor on the rate: every gap is divided by it.
     #[serde(default = "whole")]
@@ -46,7 +46,7 @@ pub struct Source {
     pub to: Vec<Transition>,
 }
 
-fn no_length() -> Amount {
+fn zero() -> Amount {
     Amount::Number(0.0)
 }
 
@@ -137,8 +137,8 @@ pub enum Policy {
         #[serde(default)]
         yield_ns: f64,
         /// Time to switch to a queue, ns.
-        #[serde(default)]
-        visit_ns: f64,
+        #[serde(default = "zero")]
+        visit_ns: Amount,
         /// Time to wake the server, ns: the service of the first packet after the station was idle includes it, in place
         /// of `visit_ns`.
         #[serde(default, skip_serializing_if = "Option::is_none")]

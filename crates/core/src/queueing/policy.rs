@@ -66,6 +66,8 @@ pub(super) struct PollingState {
     pub closed_until: u64,
     /// When the server left the last queue for the next one; `NEVER` at a queue.
     switch_began: u64,
+    /// Time of this switch.
+    switch_time: u64,
     /// Whether the station was idle since the last service.
     pub is_asleep: bool,
 }
@@ -82,14 +84,16 @@ pub(super) enum Poll {
 }
 
 impl PollingState {
-    pub fn new(switches_first: bool) -> Self {
+    /// `first_switch` is the time of the first switch, if the server switches before it serves.
+    pub fn new(first_switch: Option<u64>) -> Self {
         Self {
             queue: 0,
             visit_packets: 0,
             cycle_packets: 0,
             cycle_began: NEVER,
             closed_until: 0,
-            switch_began: if switches_first { 0 } else { NEVER },
+            switch_began: first_switch.map_or(NEVER, |_| 0),
+            switch_time: first_switch.unwrap_or(0),
             is_asleep: true,
         }
     }
@@ -138,7 +142,12 @@ pub(super) fn poll(
     (state, Poll::Serve(state.queue))
 }
 
-/// Polling of all queues, empty or not, by an idle server that needs `visit_time` to switch to the next queue.
+/// Random switches of an idle time that are drawn. Of more, the first count with their mean: after so many, the position
+/// is random anyway, and an idle time takes a bounded number of steps.
+const SWITCHES_DRAWN: u64 = 1024;
+
+/// Polling of all queues, empty or not, by an idle server that needs the time that `draw` gives to switch to the next
+/// queue.
 ///
 /// While no packet can be served, switching takes no events: the position follows from the time since it began.
 pub(super) fn poll_all(
@@ -146,6 +155,7 @@ pub(super) fn poll_all(
     plan: &PollingPlan,
     queues: usize,
     now: u64,
+    mut draw: impl FnMut() -> u64,
     is_servable: impl Fn(usize) -> bool,
 ) -> (PollingState, Poll) {
     if state.switch_began != NEVER {
@@ -157,9 +167,20 @@ pub(super) fn poll_all(
             state.visit_packets = 0;
             state.switch_began = NEVER;
         } else {
-            let visited = (now - state.switch_began) / plan.visit_time;
-            state.queue = (state.queue + (visited % queues as u64) as usize) % queues;
-            state.switch_began += visited * plan.visit_time;
+            let elapsed = now - state.switch_began;
+            let drawn = if plan.is_visit_random {
+                SWITCHES_DRAWN
+            } else {
+                0
+            };
+            let skipped = (elapsed / plan.visit_time).saturating_sub(drawn);
+            state.queue = (state.queue + (skipped % queues as u64) as usize) % queues;
+            state.switch_began += skipped * plan.visit_time;
+            while now - state.switch_began >= state.switch_time {
+                state.switch_began += state.switch_time;
+                state.queue = following(state.queue, queues);
+                state.switch_time = draw();
+            }
         }
     }
     if state.switch_began == NEVER {
@@ -167,12 +188,13 @@ pub(super) fn poll_all(
             return (state, Poll::Serve(state.queue));
         }
         state.switch_began = now;
+        state.switch_time = draw();
         state.closed_until = 0;
     }
     if !(0..queues).any(is_servable) {
         return (state, Poll::Wait);
     }
-    let arrival = state.switch_began.saturating_add(plan.visit_time);
+    let arrival = state.switch_began.saturating_add(state.switch_time);
     state.closed_until = arrival.min(NEVER - 1);
     (state, Poll::Close)
 }

@@ -2,8 +2,8 @@
 
 use crate::networks::*;
 use parshall_core::queueing::{
-    Batch, Blocking, Choice, Frees, Model, Policy, RunOptions, StationKind, Tags, Transition,
-    Visited,
+    Amount, Batch, Blocking, Choice, Frees, Model, Policy, RunOptions, StationKind, Tags,
+    Transition, Visited,
 };
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn a_policy() -> impl Strategy<Value = Option<Policy>> {
             budget: Some(9),
             budget_ns: None,
             yield_ns: 500.0,
-            visit_ns: 10.0,
+            visit_ns: Amount::Number(10.0),
             wake_ns: None,
             visits: Visited::Nonempty,
         })),

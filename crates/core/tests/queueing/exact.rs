@@ -102,7 +102,7 @@ proptest! {
             (StationKind::NonPreemptive, Some(Policy::RoundRobin { quantum_ns: Some(7.0) })),
             (StationKind::NonPreemptive, Some(Policy::WeightedFair { tags: Tags::Time })),
             (StationKind::NonPreemptive, Some(Policy::Fcfs)),
-            (StationKind::NonPreemptive, Some(Policy::Polling { batch: 3, budget: Some(5), budget_ns: None, yield_ns: 9.0, visit_ns: 0.0, wake_ns: None, visits: Visited::Nonempty })),
+            (StationKind::NonPreemptive, Some(Policy::Polling { batch: 3, budget: Some(5), budget_ns: None, yield_ns: 9.0, visit_ns: Amount::Number(0.0), wake_ns: None, visits: Visited::Nonempty })),
         ];
         for (kind, shared) in disciplines {
             let (mut model, traces) = recorded_classes(kind, &classes);

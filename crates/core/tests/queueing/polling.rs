@@ -68,7 +68,7 @@ fn polling_serves_a_batch_of_each_queue_in_turn() {
         budget: None,
         budget_ns: None,
         yield_ns: 0.0,
-        visit_ns: 0.0,
+        visit_ns: Amount::Number(0.0),
         wake_ns: None,
         visits: Visited::Nonempty,
     };
@@ -85,7 +85,7 @@ fn a_polling_level_yields_when_its_budget_is_spent() {
         budget: Some(2),
         budget_ns: None,
         yield_ns: 25.0,
-        visit_ns: 0.0,
+        visit_ns: Amount::Number(0.0),
         wake_ns: None,
         visits: Visited::Nonempty,
     };

@@ -16,7 +16,7 @@ fn polling(wake_ns: Amount, batch: u32, visits: Visited) -> Policy {
         budget: None,
         budget_ns: None,
         yield_ns: 0.0,
-        visit_ns: 0.0,
+        visit_ns: Amount::Number(0.0),
         wake_ns: Some(wake_ns),
         visits,
     }
