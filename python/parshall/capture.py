@@ -35,7 +35,7 @@ _SOCKET_NEEDS = {
 }
 # Work on each packet, and the largest number of each kind.
 _LOADS = {"memcpy": 100_000, "zlib": 9}
-_OTHER_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".Z")
+_OTHER_COMPRESSIONS = (".xz", ".bz2", ".Z")
 # A separate process owns the ring, so that the creator can exit while members continue.
 KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")
 
@@ -144,7 +144,7 @@ class Output:
     def _native(self) -> dict[str, Any]:
         check_text("--filter", self.filter)
         check_choice("--format", self.format, ("pcapng", "pcap"))
-        check_choice("--compress", self.compress, ("none", "gzip", "zstd"))
+        check_choice("--compress", self.compress, ("none", "gzip", "zstd", "lz4"))
         if self.rotate_files is not None and self.rotate_files < 1:
             raise UsageError(f"--rotate-files {self.rotate_files}: expected 1 or more")
         if self.rotate_size_bytes is not None and self.rotate_size_bytes < _ROTATE_MIN_BYTES:
@@ -152,7 +152,7 @@ class Output:
         suffix = Path(self.path or "").suffix
         if self.compress is None and suffix in _OTHER_COMPRESSIONS:
             raise UsageError(
-                f"--write {self.path}: {suffix} cannot be written; name it .zst or .gz, or give --compress"
+                f"--write {self.path}: {suffix} cannot be written; name it .zst, .gz or .lz4, or give --compress"
             )
         if suffix == ".arrow":
             raise UsageError(f"--write {self.path}: is the name of a log, and a capture is pcapng or pcap")

@@ -132,7 +132,7 @@ def test_ctrl_c_ends_the_compilation_of_a_filter(lonely: Any, until: Any, tmp_pa
             "--rotate-files 0: must be above 0; expected a number such as",
         ),
         (("-i", "lo", "--rotate-size", "10"), "--rotate-size 10: expected 4096 bytes or more"),
-        (("-i", "lo", "--write", "x.pcap.xz"), "--write x.pcap.xz: .xz cannot be written; name it .zst or .gz"),
+        (("-i", "lo", "--write", "x.pcap.xz"), "--write x.pcap.xz: .xz cannot be written; name it .zst, .gz or .lz4"),
         (("-i", "lo", "--filter", "", "--filter", ""), "2 --filter and 1 --write"),
         (("-i", "lo", "--filter", "tcp \udcff"), r"--filter 'tcp \xff': character 5 is not UTF-8; leave it out"),
         (("-i", "lo\udc80"), r"--interface 'lo\x80': character 3 is not UTF-8"),

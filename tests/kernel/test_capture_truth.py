@@ -90,8 +90,9 @@ def numbered(count: int, first: int = 0, **options: Any) -> list[bytes]:
         (("--direction", "out"), ".pcapng.zst"),
         (("--hook", "xdp", "--direction", "in"), ".pcapng"),
         (("--snaplen", "68"), ".pcapng.gz"),
+        (("--snaplen", "69"), ".pcap.lz4"),
     ],
-    ids=["tcx", "in", "out", "xdp", "snaplen"],
+    ids=["tcx", "in", "out", "xdp", "snaplen", "lz4"],
 )
 def test_the_file_has_the_packets_of_tcpdump(
     pair: Pair, until: Any, tmp_path: Path, arguments: tuple[str, ...], suffix: str
@@ -152,7 +153,7 @@ def test_a_hook_that_the_kernel_lacks_is_refused_in_one_line(pair: Pair, tmp_pat
 def only_numbered(tmp_path: Path, path: Path) -> Packets:
     """The numbered frames of a file, whatever else passed."""
     plain = tmp_path / "plain.pcapng"
-    reader = {".zst": ["zstd", "-dc"], ".gz": ["gzip", "-dc"]}.get(path.suffix, ["cat"])
+    reader = {".zst": ["zstd", "-dc"], ".gz": ["gzip", "-dc"], ".lz4": ["lz4", "-dc"]}.get(path.suffix, ["cat"])
     plain.write_bytes(subprocess.run([*reader, path], capture_output=True, check=True).stdout)
     kind = EXPERIMENT.to_bytes(2, "big")
     return [(wire, captured) for wire, captured in packets_of(plain) if captured[12:14] == kind]

@@ -59,6 +59,7 @@ fn tshark_reads(path: &Path, packets: usize, disk_was_full: bool) {
             format!("set -o pipefail; zstd -dcq {file} | {count} -")
         }
         Compression::Zstd => format!("zstd -tq {file} && {count} {file}"),
+        Compression::Lz4 => format!("set -o pipefail; lz4 -dcq {file} | {count} -"),
         _ => format!("{count} {file}"),
     };
     let programs = Command::new("sh")
@@ -156,12 +157,16 @@ fn all_kinds() -> impl Iterator<Item = WriterOptions> {
     [Format::Pcapng, Format::Pcap]
         .into_iter()
         .flat_map(|format| {
-            [Compression::None, Compression::Gzip, Compression::Zstd].map(|compression| {
-                WriterOptions {
-                    format,
-                    compression,
-                    ..WriterOptions::default()
-                }
+            [
+                Compression::None,
+                Compression::Gzip,
+                Compression::Zstd,
+                Compression::Lz4,
+            ]
+            .map(|compression| WriterOptions {
+                format,
+                compression,
+                ..WriterOptions::default()
             })
         })
 }
@@ -302,7 +307,13 @@ fn write_until_killed() {
 #[test]
 fn killed_writers_leave_all_packets_of_the_last_tick() {
     let directory = tempfile::tempdir().expect("a directory");
-    for name in ["t.pcapng", "t.pcap", "t.pcapng.gz", "t.pcapng.zst"] {
+    for name in [
+        "t.pcapng",
+        "t.pcap",
+        "t.pcapng.gz",
+        "t.pcapng.zst",
+        "t.pcapng.lz4",
+    ] {
         let path = directory.path().join(name);
         let mut writing = child("write_until_killed", &path)
             .spawn()
@@ -342,7 +353,13 @@ fn write_to_full_tmpfs() {
     let Some(directory) = child_path() else {
         return;
     };
-    for name in ["t.pcapng", "t.pcap", "t.pcapng.gz", "t.pcapng.zst"] {
+    for name in [
+        "t.pcapng",
+        "t.pcap",
+        "t.pcapng.gz",
+        "t.pcapng.zst",
+        "t.pcapng.lz4",
+    ] {
         let path = directory.join(name);
         let options = WriterOptions::of_name(&path);
         let mut writer = Writer::create(&path, &options, &Section::default(), &interfaces())

@@ -240,8 +240,10 @@ fn reads_every_kind(program: &str, check: impl Fn(&Path, Compression)) {
         "t.pcap",
         "t.pcapng.gz",
         "t.pcapng.zst",
+        "t.pcapng.lz4",
         "t.pcap.gz",
         "t.pcap.zst",
+        "t.pcap.lz4",
     ] {
         let path = directory.path().join(name);
         let options = WriterOptions::of_name(&path);
@@ -273,12 +275,13 @@ fn tshark_reads_every_kind() {
 fn tcpdump_reads_every_kind() {
     reads_every_kind("tcpdump", |path, compression| {
         let name = path.to_str().expect("text");
-        // libpcap does not decompress: gzip and zstd do, which also checks the compression.
+        // libpcap does not decompress: gzip, zstd and lz4 do, which also checks the compression.
         let decompress = match compression {
             Compression::None => "cat",
             Compression::Gzip => "gzip -dc",
             Compression::Zstd if has("zstd") => "zstd -dcq",
-            Compression::Zstd => return,
+            Compression::Lz4 if has("lz4") => "lz4 -dcq",
+            Compression::Zstd | Compression::Lz4 => return,
         };
         let line = format!("set -o pipefail; {decompress} {name} | tcpdump -n -tt --nano -r -");
         let text = output_of("bash", &["-c", &line], &["reading from file"]);

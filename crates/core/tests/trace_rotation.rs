@@ -105,6 +105,7 @@ fn files_have_at_most_the_requested_size_and_not_much_less() {
         "t.pcapng.zst",
         "t.pcapng.gz",
         "t.pcap.zst",
+        "t.pcapng.lz4",
     ] {
         for size_bytes in [20_000, 300_000, 2_000_000] {
             let directory = tempfile::tempdir().expect("a directory");

@@ -129,7 +129,8 @@ fn compressions() -> impl Strategy<Value = Compression> {
     prop_oneof![
         Just(Compression::None),
         Just(Compression::Gzip),
-        Just(Compression::Zstd)
+        Just(Compression::Zstd),
+        Just(Compression::Lz4)
     ]
 }
 

@@ -61,7 +61,7 @@ def command(
         str | None, typer.Option("--format", metavar="pcapng|pcap", help="File format [default: by file name]")
     ] = None,
     compress: Annotated[
-        str | None, typer.Option("--compress", metavar="zstd|gzip|none", help="Compression [default: by file name]")
+        str | None, typer.Option("--compress", metavar="zstd|gzip|lz4|none", help="Compression [default: by file name]")
     ] = None,
     rotate_size: Annotated[int | None, size_option("--rotate-size", help="Start a new file at this size")] = None,
     rotate_time: Annotated[float | None, time_option("--rotate-time", help="Start a new file after this time")] = None,

@@ -20,7 +20,7 @@ ETHERNET, RAW, IPV4, IPV6, COOKED, COOKED_2 = 1, 101, 228, 229, 113, 276
 _PCAP_MAGICS = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}
 _BYTE_ORDER = 0x1A2B3C4D
 # First bytes of compressed files, and how Arrow names the compression.
-_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
 _VLANS = (0x8100, 0x88A8, 0x9100)
 # Headers of IPv6 before the one of TCP: hop-by-hop, routing, destination options.
 _EXTENSIONS = (0, 43, 60)
@@ -69,7 +69,7 @@ class Trace:
     Parameters
     ----------
     path : str or os.PathLike
-        A pcapng or pcap file, also compressed with gzip or zstd.
+        A pcapng or pcap file, also compressed with gzip, zstd or lz4.
 
     Raises
     ------
@@ -85,7 +85,7 @@ class Trace:
         except OSError as error:
             raise UsageError(f"{self.path}: {error.strerror or error}; name a capture file") from None
         if not _is_head(head):
-            raise UsageError(f"{self.path}: not a pcapng or pcap file, or not compressed with gzip or zstd")
+            raise UsageError(f"{self.path}: not a pcapng or pcap file, or not compressed with gzip, zstd or lz4")
         self.is_pcapng = struct.unpack("<I", head)[0] == SECTION
 
     def blocks(self) -> Iterator[Block]:

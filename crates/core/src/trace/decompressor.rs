@@ -1,6 +1,7 @@
-//! Opens files that may be compressed: their first bytes show gzip and zstd.
+//! Opens files that may be compressed: their first bytes show gzip, zstd and lz4.
 
-use std::io::{self, BufReader, Cursor, Read};
+use lz4_flex::frame::FrameDecoder;
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 
 /// Bytes that are read at once from a compressed file.
 const COMPRESSED_BUFFER_BYTES: usize = 256 << 10;
@@ -29,10 +30,46 @@ pub(super) fn decompress(mut source: Source) -> io::Result<(Source, Vec<u8>)> {
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(zstd::stream::read::Decoder::with_buffer(
             BufReader::with_capacity(COMPRESSED_BUFFER_BYTES, whole),
         )?),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Box::new(Lz4Frames::new(BufReader::with_capacity(
+            COMPRESSED_BUFFER_BYTES,
+            whole,
+        ))),
         _ => return Ok((Box::new(whole), first)),
     };
     let first = first_bytes(&mut plain)?;
     Ok((Box::new(Cursor::new(first.clone()).chain(plain)), first))
+}
+
+/// Follows the last frame. Within a frame it would be its end.
+const LZ4_PAST_END: [u8; 4] = [0; 4];
+
+/// All LZ4 frames of a file. The decoder itself ends behind each, and takes the end of the file for the end of a frame.
+struct Lz4Frames<R: Read> {
+    decoder: FrameDecoder<Chain<R, &'static [u8]>>,
+}
+
+impl<R: BufRead> Lz4Frames<R> {
+    fn new(source: R) -> Self {
+        Self {
+            decoder: FrameDecoder::new(source.chain(&LZ4_PAST_END[..])),
+        }
+    }
+}
+
+impl<R: BufRead> Read for Lz4Frames<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let bytes = self.decoder.read(buffer)?;
+            if bytes > 0 || buffer.is_empty() {
+                return Ok(bytes);
+            }
+            match self.decoder.get_mut().fill_buf()? {
+                [] => return Err(io::ErrorKind::UnexpectedEof.into()),
+                rest if rest == LZ4_PAST_END => return Ok(0),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Describes the first bytes of a file that is no capture file.
@@ -41,11 +78,41 @@ pub(super) fn looks_like(first: &[u8]) -> String {
         [] => "is empty".into(),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => "is compressed with xz".into(),
         [b'B', b'Z', b'h', ..] => "is compressed with bzip2".into(),
-        [0x04, 0x22, 0x4d, 0x18, ..] => "is compressed with lz4".into(),
         [b's', b'n', b'o', b'o', b'p', ..] => "is a snoop file".into(),
         _ => {
             let bytes: Vec<String> = first.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("starts with the bytes {}", bytes.join(" "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lz4_flex::frame::FrameEncoder;
+    use std::io::Write as _;
+
+    #[test]
+    fn every_cut_within_an_lz4_frame_is_an_error() {
+        let (mut file, mut content, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        for part in [&b"first, first"[..], b"", b"second, second"] {
+            let mut encoder = FrameEncoder::new(file);
+            // Two blocks.
+            for half in part.chunks(7) {
+                encoder.write_all(half).expect("memory");
+                encoder.flush().expect("memory");
+            }
+            file = encoder.finish().expect("memory");
+            content.extend_from_slice(part);
+            ends.push(file.len());
+        }
+        for length in 4..=file.len() {
+            let mut found = Vec::new();
+            let source = Box::new(Cursor::new(file[..length].to_vec()));
+            let read = decompress(source).and_then(|(mut plain, _)| plain.read_to_end(&mut found));
+            assert_eq!(read.is_ok(), ends.contains(&length), "{length}");
+            assert!(content.starts_with(&found));
+            assert!(length < file.len() || found == content);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The two formats of capture files.
 
 use super::error::TraceError;
+use lz4_flex::frame::{BlockSize, FrameEncoder, FrameInfo};
 use serde::Deserialize;
+use std::io::Write as _;
 use std::path::Path;
 
 /// The format of a capture file.
@@ -26,10 +28,12 @@ pub enum Compression {
     Gzip,
     /// Zstandard (RFC 8878), one block per flush.
     Zstd,
+    /// LZ4 frames, one block or more per flush.
+    Lz4,
 }
 
 impl Format {
-    /// The format for a file name: classic for `.pcap` and `.cap` (also before `.gz` and `.zst`), else
+    /// The format for a file name: classic for `.pcap` and `.cap` (also before `.gz`, `.zst` and `.lz4`), else
     /// pcapng.
     pub fn of_name(path: &Path) -> Self {
         let name = path.to_string_lossy();
@@ -42,11 +46,12 @@ impl Format {
 }
 
 impl Compression {
-    /// The compression for a file name, by its suffix: `.gz`, `.zst`, else none.
+    /// The compression for a file name, by its suffix: `.gz`, `.zst`, `.lz4`, else none.
     pub fn of_name(path: &Path) -> Self {
         match path.extension() {
             Some(extension) if extension == "gz" => Self::Gzip,
             Some(extension) if extension == "zst" => Self::Zstd,
+            Some(extension) if extension == "lz4" => Self::Lz4,
             _ => Self::None,
         }
     }
@@ -57,14 +62,15 @@ impl Compression {
             Self::None => "",
             Self::Gzip => ".gz",
             Self::Zstd => ".zst",
+            Self::Lz4 => ".lz4",
         }
     }
 }
 
 /// Compresses pieces. A piece is everything written since the last flush.
 ///
-/// The file still opens if the process or the disk fails. Each piece of gzip is a member. Pieces of zstd are
-/// blocks of one frame, because Wireshark 4.0 reads only the first frame. [`Compressor::ending`] follows the
+/// The file still opens if the process or the disk fails. Each piece of gzip is a member. Pieces of zstd and
+/// LZ4 are blocks of one frame, because Wireshark 4.0 reads only the first frame. [`Compressor::ending`] follows the
 /// last piece; the next piece overwrites it.
 pub(super) struct Compressor {
     kind: Kind,
@@ -73,12 +79,20 @@ pub(super) struct Compressor {
 enum Kind {
     Gzip,
     Zstd(zstd::stream::raw::Encoder<'static>),
+    Lz4(FrameEncoder<Vec<u8>>),
 }
 
 /// Level of zstd: 500 MB/s per core. Level 3 takes 1.6 times as long for a few percent.
 const ZSTD_LEVEL: i32 = 1;
 /// An empty block, marked as the frame's last (RFC 8878, 3.1.1.2). The frame has no checksum.
 const ZSTD_LAST_BLOCK: [u8; 3] = [1, 0, 0];
+/// The end mark of a frame without a checksum of its content.
+const LZ4_END_MARK: [u8; 4] = [0; 4];
+
+fn lz4_encoder() -> Kind {
+    let frame = FrameInfo::new().block_size(BlockSize::Max256KB);
+    Kind::Lz4(FrameEncoder::with_frame_info(frame, Vec::new()))
+}
 
 impl Compressor {
     /// None for no compression.
@@ -89,6 +103,7 @@ impl Compressor {
             Compression::Zstd => Kind::Zstd(
                 zstd::stream::raw::Encoder::new(ZSTD_LEVEL).map_err(TraceError::Compress)?,
             ),
+            Compression::Lz4 => lz4_encoder(),
         };
         Ok(Some(Self { kind }))
     }
@@ -98,6 +113,7 @@ impl Compressor {
         match self.kind {
             Kind::Gzip => &[],
             Kind::Zstd(_) => &ZSTD_LAST_BLOCK,
+            Kind::Lz4(_) => &LZ4_END_MARK,
         }
     }
 
@@ -110,6 +126,10 @@ impl Compressor {
         match &mut self.kind {
             Kind::Gzip => Ok(()),
             Kind::Zstd(encoder) => encoder.reinit().map_err(TraceError::Compress),
+            Kind::Lz4(_) => {
+                self.kind = lz4_encoder();
+                Ok(())
+            }
         }
     }
 
@@ -119,13 +139,18 @@ impl Compressor {
         let compressed = match &mut self.kind {
             Kind::Gzip => compress_member(bytes, out),
             Kind::Zstd(encoder) => compress_blocks(encoder, bytes, out),
+            Kind::Lz4(encoder) => {
+                std::mem::swap(encoder.get_mut(), out);
+                let done = encoder.write_all(bytes).and_then(|()| encoder.flush());
+                std::mem::swap(encoder.get_mut(), out);
+                done
+            }
         };
         compressed.map_err(TraceError::Compress)
     }
 }
 
 fn compress_member(bytes: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
-    use std::io::Write as _;
     let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
     encoder.write_all(bytes)?;
     encoder.finish()?;
