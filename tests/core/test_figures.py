@@ -1,5 +1,6 @@
 """Figures: no reduction loses a peak or a byte, and every drawing is a specification that compiles."""
 
+import itertools
 import re
 from typing import Any
 
@@ -50,6 +51,47 @@ def test_the_extremes_of_every_flow_survive(rows, count_max, batch_rows):
     assert reduced["cwnd_sum"].sum() == pytest.approx(sum(value for _, _, value in rows))
     around = envelope(reduced.select(time_s="bin", min="cwnd_min", max="cwnd_max"))
     assert (around["min"].min(), around["max"].max()) == (was["value"].min(), was["value"].max())
+
+
+def by_hand(rows: list[tuple[int, int | None]]) -> list[float | None]:
+    """Return mean, median and 99th percentile over time of (ns, us) of a flow, in ms."""
+    held = [(us, after - at) for (at, us), (after, _) in itertools.pairwise(rows) if us is not None and after > at]
+    total = sum(ns for _, ns in held)
+    if not total:
+        return [None] * 3
+    found: list[float | None] = [sum(us * ns for us, ns in held) / total / 1e3]
+    for part in (0.5, 0.99):
+        until = itertools.accumulate(ns for _, ns in sorted(held))
+        found.append(next(us for (us, _), ns in zip(sorted(held), until, strict=True) if ns >= part * total) / 1e3)
+    return found
+
+
+SAMPLES = st.tuples(st.integers(1, 2), st.integers(0, 5000), st.one_of(st.none(), st.integers(1, 10**7)))
+
+
+@settings(max_examples=40)
+@given(st.lists(SAMPLES, min_size=1, max_size=60), st.sampled_from([1, 7, None]))
+def test_round_trip_times_are_over_time(samples, batch_rows):
+    times = list(itertools.accumulate(step for _, step, _ in samples))
+    flows = [flow for flow, _, _ in samples]
+    # 0 is what the kernel has before the first sample. All send: quantiles are of senders.
+    srtt_us = [us or 0 for _, _, us in samples]
+    table = records(flows, times, srtt_us=srtt_us, snd_nxt=list(range(0, 3 * len(samples), 3)))
+    reduced = reduce(log_of(table, batch_rows=batch_rows)).table
+    for row in reduced.iter_rows(named=True):
+        own = [(at, us) for flow, at, (_, _, us) in zip(flows, times, samples, strict=True) if flow == row["flow"]]
+        expected = by_hand(own) if row["sent_payload"] else [None] * 3
+        for name, value, rel in zip(("mean", "p50", "p99"), expected, (1e-9, 0.02, 0.02), strict=True):
+            assert row[f"srtt_{name}_ms"] == (value if value is None else pytest.approx(value, rel=rel))
+
+
+def test_round_trip_times_of_an_empty_path_do_not_outvote_a_full_one():
+    # 1000 records of 1 ms within 1 s; then 9 s of 100 ms with a record a second.
+    times = [number * 10**6 for number in range(1000)] + [number * 10**9 for number in range(1, 11)]
+    table = records([1] * 1010, times, srtt_us=[1000] * 1000 + [100_000] * 10, snd_nxt=range(1010))
+    row = reduce(log_of(table)).table.row(0, named=True)
+    assert row["srtt_mean_ms"] == pytest.approx(90.1)
+    assert (row["srtt_p50_ms"], row["srtt_p99_ms"]) == pytest.approx((100, 100))
 
 
 @settings(max_examples=20)

@@ -55,7 +55,7 @@ def _advance(column: str) -> pl.Expr:
     return pl.when(step < _SEQUENCE_NUMBERS // 2).then(step).otherwise(0)
 
 
-_CELL, _ENTRY = ["flow", "bin"], ["flow", "bin", "ca_state"]
+_CELL, _ENTRY, _LEVEL = ["flow", "bin"], ["flow", "bin", "ca_state"], ["flow", "level"]
 # Aggregates of a flow in a bin.
 _CELL_AGGREGATES: Aggregates = {
     "records": (pl.len().cast(pl.UInt64), _SUM),
@@ -87,10 +87,28 @@ _ENTRY_AGGREGATES: Aggregates = {
     "retrans_last": (pl.col("total_retrans").last(), _last),
 }
 
+# Aggregates of a level of the smoothed round-trip time of a flow, for means and quantiles over time.
+_LEVEL_AGGREGATES: Aggregates = {
+    "held_ns": (pl.col("held_ns").sum(), _SUM),
+    "held_us_ns": ((pl.col("held_us").cast(pl.Float64) * pl.col("held_ns")).sum(), _SUM),
+}
+# Levels are logarithmic: their values differ by at most this factor.
+_LEVEL_WIDTH = 1.02
+_SRTT_QUANTILES = {"srtt_p50_ms": 0.5, "srtt_p99_ms": 0.99}
+
 
 _MEASURED = (
     *("records", "begin_s", "duration_s", "measure", "bytes", "megabytes", "Mbps", "sent_payload"),
-    *("cwnd_max", "srtt_mean_ms", "srtt_max_ms", "min_rtt_ms", "retransmitted", "other_end", "is_counted"),
+    *(
+        "cwnd_max",
+        "srtt_mean_ms",
+        *_SRTT_QUANTILES,
+        "srtt_max_ms",
+        "min_rtt_ms",
+        "retransmitted",
+        "other_end",
+        "is_counted",
+    ),
 )
 
 
@@ -149,13 +167,15 @@ class Reduction:
     begin_ns, end_ns : int or None
         First and last record; None for a log without records.
     table : polars.DataFrame
-        Shape (flows of the flow table or with records of full sockets, columns of the flow table and 18 more), in
+        Shape (flows of the flow table or with records of full sockets, columns of the flow table and 20 more), in
         ascending order of ``flow``: ``records`` (of full sockets, null when there is none), ``begin_s`` and
         ``duration_s`` (from the first record of the log), ``measure`` ("acknowledged" or "received"), ``bytes``,
         ``megabytes``, ``Mbps`` (mean over the duration, null if that is 0); ``sent_payload``; null for flows
-        that sent none: ``cwnd_max`` (segments), ``srtt_mean_ms``, ``srtt_max_ms``, ``min_rtt_ms``, ``retransmitted``
-        (segments); ``other_end`` (the flow that is the other end of the connection, null when it is not in the log) and
-        ``is_counted`` (false for one end of such a connection, so that sums have each connection once).
+        that sent none: ``cwnd_max`` (segments), ``srtt_mean_ms``, ``srtt_p50_ms``, ``srtt_p99_ms`` (of the smoothed
+        round-trip time, over time: each value holds until the flow's next record; quantiles within 2 %),
+        ``srtt_max_ms``, ``min_rtt_ms``, ``retransmitted`` (segments); ``other_end`` (the flow that is the other end of
+        the connection, null when it is not in the log) and ``is_counted`` (false for one end of such a connection, so
+        that sums have each connection once).
     drawn : list of int
         The flows that figures draw: all with records of full sockets, or the 200 with the most records.
     """
@@ -300,8 +320,9 @@ class _Pass:
         self._totals = _Accumulator(["flow"], _CELL_AGGREGATES)
         self._cells = _Accumulator(_CELL, _CELL_AGGREGATES)
         self._entered = _Accumulator(_ENTRY, _ENTRY_AGGREGATES)
+        self._levels = _Accumulator(_LEVEL, _LEVEL_AGGREGATES)
         self._seen: set[int] = set()
-        # Sequence numbers of the last record of every flow.
+        # Time, round-trip time and sequence numbers of the last record of every flow.
         self._before: pl.DataFrame | None = None
 
     def add(self, table: pa.Table) -> None:
@@ -323,6 +344,9 @@ class _Pass:
         binned = found.with_columns(bin=(pl.col("time_ns") - self._first_ns).floordiv(self._width_ns))
         cells = self._cells.reduced(binned)
         self._totals.add(self._of_flows(cells))
+        held = found.filter(pl.col("held_us").is_not_null() & (pl.col("held_ns") > 0))
+        level = pl.col("held_us").log(_LEVEL_WIDTH).floor().cast(pl.Int16)
+        self._levels.add(self._levels.reduced(held.with_columns(level=level)))
         changed = binned.filter(
             pl.col("event") == "congestion_state", pl.any_horizontal(pl.col("ca_state") == name for name in ENTERED)
         ).with_columns(pl.col("ca_state").cast(pl.String))
@@ -331,14 +355,25 @@ class _Pass:
         self._limit_cells(cells)
 
     def _with_advances(self, found: pl.DataFrame) -> pl.DataFrame:
-        """Return records with the bytes acknowledged and received since the flow's previous record."""
-        numbers = found.select("flow", "snd_una", "rcv_nxt")
+        """Return records with what happened since the flow's previous record.
+
+        That is the bytes acknowledged and received, the time (``held_ns``), and the smoothed round-trip time that held
+        meanwhile (``held_us``).
+        """
+        numbers = found.select("flow", "snd_una", "rcv_nxt", "time_ns", "srtt_us")
         here = numbers.select(pl.col("flow").unique())
         known = (
             numbers if self._before is None else pl.concat([self._before.join(here, on="flow", how="semi"), numbers])
         )
-        advances = known.select(acknowledged=_advance("snd_una"), received=_advance("rcv_nxt")).tail(found.height)
-        last = known.group_by("flow").agg(_last(pl.col("snd_una")), _last(pl.col("rcv_nxt"))).drop_nulls()
+        advances = known.select(
+            acknowledged=_advance("snd_una"),
+            received=_advance("rcv_nxt"),
+            held_ns=pl.col("time_ns").diff().over("flow"),
+            held_us=pl.col("srtt_us").shift().over("flow"),
+        ).tail(found.height)
+        numbered = ("snd_una", "rcv_nxt")
+        ends = (*(_last(pl.col(name)) for name in numbered), pl.col("time_ns", "srtt_us").last())
+        last = known.group_by("flow").agg(ends).drop_nulls(numbered)
         elsewhere = [] if self._before is None else [self._before.join(here, on="flow", how="anti")]
         self._before = pl.concat([*elsewhere, last])
         return found.hstack(advances)
@@ -374,7 +409,7 @@ class _Pass:
             records=self.records,
             begin_ns=begin_ns,
             end_ns=end_ns,
-            table=_table(flows, self._totals.merged()),
+            table=_table(flows, self._totals.merged(), self._levels.merged()),
             drawn=[] if cells.is_empty() else sorted(cells["flow"].unique()),
             _cells=cells,
             _entered=self._entered.merged(),
@@ -383,11 +418,27 @@ class _Pass:
         )
 
 
-def _table(flows: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
+def _over_time(levels: pl.DataFrame) -> pl.DataFrame:
+    """Return mean and quantiles over time of each flow's smoothed round-trip time, ms."""
+    held_ns, held_us_ns = pl.col("held_ns"), pl.col("held_us_ns")
+    values = (held_us_ns / held_ns / 1e3).sort_by("level")
+    until_ns = held_ns.sort_by("level").cum_sum()
+    quantiles = {
+        name: values.filter(until_ns >= part * held_ns.sum()).first() for name, part in _SRTT_QUANTILES.items()
+    }
+    return levels.group_by("flow").agg(srtt_mean_ms=held_us_ns.sum() / held_ns.sum() / 1e3, **quantiles)
+
+
+def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame) -> pl.DataFrame:
     """Return the flow table with the totals of each flow."""
+    if levels.is_empty():
+        levels = pl.DataFrame(
+            schema={"flow": pl.UInt32, "level": pl.Int16, "held_ns": pl.Int64, "held_us_ns": pl.Float64}
+        )
     if totals.is_empty():
         totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(_CELL_AGGREGATES, pl.Int64))
     table = flows.join(totals, on="flow", how="full", coalesce=True).sort("flow")
+    table = table.join(_over_time(levels), on="flow", how="left", maintain_order="left")
     # SYN and FIN take one sequence number each; a flow that used more has sent payload.
     sent_payload = (pl.col("snd_nxt_max").cast(pl.Int64) - pl.col("snd_nxt_min") > 2).fill_null(False)
     acknowledges = pl.col("acknowledged") >= pl.col("received")
@@ -395,7 +446,7 @@ def _table(flows: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
     retransmitted = pl.col("retrans_max") - pl.when(pl.col("began_before")).then("retrans_min").otherwise(0)
     sender_values = {
         "cwnd_max": pl.col("cwnd_max"),
-        "srtt_mean_ms": pl.when(pl.col("srtt_records") > 0).then(pl.col("srtt_sum") / pl.col("srtt_records") / 1e3),
+        **{name: pl.col(name) for name in ("srtt_mean_ms", *_SRTT_QUANTILES)},
         "srtt_max_ms": pl.col("srtt_max") / 1e3,
         "min_rtt_ms": pl.col("min_rtt_min") / 1e3,
         "retransmitted": retransmitted,

@@ -38,7 +38,7 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the smoothed time as a band and a line, the minimum as a dashed line."""
     tooltip = [
-        alt.Tooltip("mean:Q", title="srtt, mean (ms)", format=".3f"),
+        alt.Tooltip("mean:Q", title="srtt, mean of records (ms)", format=".3f"),
         alt.Tooltip("min:Q", title="smallest (ms)", format=".3f"),
         alt.Tooltip("max:Q", title="largest (ms)", format=".3f"),
         alt.Tooltip("min_rtt:Q", title="min_rtt (ms)", format=".3f"),
