@@ -16,11 +16,13 @@ from made_log import BEGIN_NS, MadeLog, flow_row, log_of, many_flows, records
 
 from parshall.figures import Figure, figures_of, frame, legends, reduce, reduction, throughput
 from parshall.figures.bins import NS_PER_S, Bins, envelope
-from parshall.figures.legend import NAMED_MAX
+from parshall.figures.figure import DARK, PAPER
+from parshall.figures.legend import COLOURS, NAMED_MAX, numbered
 from parshall.figures.overview import STATE_BINS
 from parshall.figures.reduction import FLOWS_MAX
 
 SPAN_NS = 10 * NS_PER_S
+GENERATOR = np.random.default_rng(12)
 ROWS = st.lists(
     st.tuples(st.integers(1, 5), st.integers(0, SPAN_NS), st.integers(0, 2**32 - 1)), min_size=1, max_size=200
 )
@@ -49,7 +51,8 @@ def test_the_extremes_of_every_flow_survive(rows, count_max, batch_rows):
     assert extremes.sort("flow").rows() == now.sort("flow").rows()
     assert reduced["records"].sum() == len(rows)
     assert reduced["cwnd_sum"].sum() == pytest.approx(sum(value for _, _, value in rows))
-    around = envelope(reduced.select(time_s="bin", min="cwnd_min", max="cwnd_max"))
+    states = reduced.select(time_s=pl.col("bin").cast(pl.Float64), min="cwnd_min", max="cwnd_max", mean="cwnd_min")
+    around = envelope(states, Bins(0, 0, SPAN_NS, 3 * NS_PER_S))
     assert (around["min"].min(), around["max"].max()) == (was["value"].min(), was["value"].max())
 
 
@@ -367,8 +370,8 @@ def test_many_short_flows_do_not_displace_long_ones():
     found = {figure.name: figure for figure in figures(short_and_long())}
     drawing = vl_convert.vegalite_to_svg(found["cwnd"].chart.to_dict())
     # The legend names the flows that moved most; the others are grey.
-    assert "ports 40001 to 5001" in drawing and "ports 40002 to 5001" in drawing
-    assert "Grey: 140 flows more" in found["cwnd"].caption
+    assert "cubic, 40001 to 10.77.1.2:5001" in drawing and "cubic, 40002 to 10.77.1.2:5001" in drawing
+    assert "The other 140 flows show under the pointer" in found["cwnd"].caption
     # Two long lines of some 300 bins at least, and no point on them.
     assert "Bins of 200 ms" in found["cwnd"].caption
     lines = re.findall(r'<path [^>]*?d="([^"]*)"', drawing)
@@ -399,3 +402,107 @@ def test_the_legend_has_no_entry_for_marks_that_are_not_drawn():
     drawing = specification(quiet, "rtt")
     assert "40002" in specification(quiet, "cwnd") and "40002" not in drawing
     assert "Dashed" not in next(figure.caption for figure in figures(quiet) if figure.name == "cwnd")
+
+
+def rows_in(layer: dict[str, Any], whole: dict[str, Any]) -> pl.DataFrame:
+    """Return the data of a layer."""
+    data = layer["data"]
+    return pl.read_csv((whole["datasets"][data["name"]] if "name" in data else data["values"]).encode())
+
+
+def test_axes_have_room_for_six_digits_and_no_title_at_a_fixed_place():
+    table = records([1] * 3, [0, 1000, 2000], snd_una=[0, 50_000_000, 100_000_000], snd_nxt=[1, 2, 3])
+    axis = figures(table)[0].chart.to_dict()["config"]["axisY"]
+    assert axis["minExtent"] >= 54 and "titleX" not in axis
+
+
+def test_a_line_breaks_where_a_flow_was_silent_and_not_where_it_is_slow():
+    # Flow 1 has a record each 10 ms, but none from 3 s to 7 s; flow 2 has one a second; flow 3 one in a pause.
+    rows = [(1, at) for at in [*range(0, 3000, 10), *range(7000, 10_001, 10)]]
+    rows += [(2, at) for at in range(0, 10_001, 1000)]
+    rows += [(3, at) for at in [*range(0, 1000, 10), 5000, *range(9000, 10_000, 10)]]
+    flow, time_ms = zip(*sorted(rows, key=lambda row: row[1]), strict=True)
+    table = records(flow, np.array(time_ms) * 1_000_000, snd_nxt=np.arange(len(flow)) * 1000)
+    (figure,) = [figure for figure in figures(table) if figure.name == "cwnd"]
+    whole = figure.chart.to_dict()
+    (line,) = [layer for layer in whole["layer"] if layer["mark"]["type"] == "line"]
+    assert {"field": "part", "type": "nominal"} in line["encoding"]["detail"]
+    parts = rows_in(line, whole).group_by("flow").agg(pl.col("part").n_unique()).sort("flow")
+    assert parts["part"].to_list() == [2, 1, 3]
+    # A record by itself is no line, but a point.
+    (points,) = [layer for layer in whole["layer"] if layer["mark"]["type"] == "circle"]
+    lone = rows_in(points, whole).filter(pl.col("flow").str.contains("40003"))
+    assert lone["time_s"].to_list() == pytest.approx([5], abs=0.1)
+    assert "A line breaks where a flow had no record for more than 10 bins." in figure.caption
+
+
+@pytest.mark.parametrize("flows", [40, FLOWS_MAX + 30])
+def test_a_crowd_has_its_sum_and_the_largest_flows_by_name(flows, monkeypatch):
+    monkeypatch.setattr(reduction, "_BATCH_ROWS", 500)
+    table = many_flows(flows, 20, np.random.default_rng(4), span_s=10)
+    # Flow 7 moves most.
+    times = pc.if_else(pc.equal(table["flow"], pa.scalar(7, pa.uint32())), pa.scalar(9, pa.uint32()), 1)
+    sent = pc.multiply(table["snd_una"], times).cast(pa.uint32())
+    table = table.set_column(table.schema.get_field_index("snd_una"), "snd_una", sent)
+    log = log_of(table)
+    log.flows = log.flows.append_column("command", pa.array(["curl"] * flows))
+    reduced = reduce(log)
+    (legend,) = legends([reduced])
+    assert len(legend.colours) == NAMED_MAX
+    assert legend.named[0] == "cubic, 40007 to 10.77.1.2:5001 (curl)"
+    for figure in figures_of(reduced, legend):
+        whole = figure.chart.to_dict()
+        lines = [layer for layer in whole["layer"] if layer["mark"]["type"] in ("line", "area")]
+        # At rest, no line is drawn for a flow without a name.
+        for layer in lines:
+            assert re.search("indexof|pick|sum", str(layer.get("transform"))), layer["mark"]
+        if figure.name not in ("throughput", "loss"):
+            continue
+        area, line, *_ = lines
+        count = flows if figure.name == "throughput" else min(flows, FLOWS_MAX)
+        assert line["encoding"]["stroke"]["scale"]["domain"] == [f"all {count} flows"]
+        assert area["encoding"]["fill"]["scale"]["domain"] == [f"the other {count - NAMED_MAX} flows"]
+        rows = rows_in(line, whole)
+        if figure.name == "loss":
+            drawn_flows = reduced.table.filter(pl.col("flow").is_in(reduced.drawn))
+            assert rows["all"].is_sorted()
+            assert rows["all"].max() == drawn_flows["retransmitted"].sum()
+            continue
+        # The sums have all bytes, also those of flows that are not drawn.
+        bytes_each = rows["time_s"].diff().min() * 1e6 / 8
+        unnamed = reduced.table.filter(~pl.col("flow").is_in(list(legend.colours)))["bytes"].sum()
+        assert rows["all"].sum() * bytes_each == pytest.approx(reduced.counted_bytes, rel=1e-5)
+        assert rows["others"].sum() * bytes_each == pytest.approx(unnamed, rel=1e-5)
+
+
+def colours_in(value: Any) -> set[str]:
+    """Return the colours of a specification."""
+    if isinstance(value, dict):
+        return set().union(*(colours_in(each) for key, each in value.items() if key not in ("data", "datasets")))
+    if isinstance(value, list):
+        return set().union(*map(colours_in, value))
+    return {value} if isinstance(value, str) and re.fullmatch("#[0-9a-fA-F]{3,6}|white", value) else set()
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of WCAG 2."""
+    digits = "ffffff" if colour == "white" else colour[1:]
+    digits = digits if len(digits) == 6 else "".join(2 * digit for digit in digits)
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_what_is_drawn_can_be_seen_on_dark_pages():
+    found = set().union(*(colours_in(figure.chart.to_dict()) for figure in figures(many_flows(40, 50, GENERATOR))))
+    assert set(COLOURS) <= found and PAPER in found
+    # The grid and the shading around all flows are faint.
+    faint = {"#e8e8e8", "#eceef1"}
+    for colour in found - {PAPER}:
+        contrast = (luminance(DARK.get(colour, colour)) + 0.05) / (luminance(DARK[PAPER]) + 0.05)
+        assert contrast < 2 if colour in faint else contrast > 3, colour
+
+
+def test_what_is_shown_together_looks_different_and_the_same_everywhere():
+    found = numbered([["a", "b"], ["b", "c"], ["d", "c", "a"], ["e"]])
+    assert found == {"a": 0, "b": 1, "c": 2, "d": 1, "e": 0}

@@ -17,7 +17,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.lab import Figure, Host, Measure, Program, Setting, Statement, Study, Table, grid, load
 from parshall.lab.bundle import Bundle
 from parshall.lab.comparison import DIFFERENT, SAME, UNSTABLE
-from parshall.lab.drawing import draw
+from parshall.lab.drawing import draw, share_range
 from parshall.lab.evaluation import EVALUATION, evaluate
 from parshall.lab.laboratory import plan
 from parshall.lab.report import write_report
@@ -466,7 +466,7 @@ def test_a_report_says_what_the_data_say(tmp_path: Path) -> None:
 def test_lines_with_equal_values_stand_beside_each_other_and_hidden_values_are_counted(
     tmp_path: Path, is_log_x: bool
 ) -> None:
-    times = {0: [1, 1], 1: [1, 1]}
+    times = {0: [1, 2], 1: [1, 2]}
     two = [Measure(name, "ms", lambda run: run.record["time"]) for name in ("a", "b")]
     figure = Figure("both", "Both", "load", ["a", "b"], is_log_x=is_log_x)
     study = study_of(levels=grid(load=[0, 1]), measures=two, figures=[figure], has_controls=False)
@@ -498,7 +498,7 @@ def test_a_line_looks_the_same_in_all_figures_of_a_page(tmp_path: Path) -> None:
         return {**figure, "is_raw": True, "points": points}
 
     def looks(drawn: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-        encoding = draw(drawn, others).to_dict()["layer"][0]["encoding"]
+        encoding = draw(drawn, others).to_dict()["layer"][-1]["encoding"]
         scales = [encoding[channel]["scale"] for channel in ("color", "shape") if channel in encoding]
         return dict(zip(scales[0]["domain"], zip(*(scale["range"] for scale in scales), strict=True), strict=True))
 
@@ -506,9 +506,57 @@ def test_a_line_looks_the_same_in_all_figures_of_a_page(tmp_path: Path) -> None:
     page = [few, all_three, alone]
     assert looks(few, page) == {line: look for line, look in looks(all_three, page).items() if line != "network"}
     assert looks(alone, page) == looks(alone, [])
-    # Of more lines than there are looks, each figure has its own.
+    # More lines than there are colours, or than there are shapes, look different by both.
     many = of("queue", *(f"line {number}" for number in range(20)))
-    assert looks(few, [many]) == looks(few, [])
+    assert len(set(looks(many, [few, many]).values())) == 21
+    assert looks(many, [few, many])["queue"] == looks(few, [few, many])["queue"]
+
+
+def test_a_page_has_no_section_without_data_and_no_picture_of_one_mark(tmp_path: Path) -> None:
+    finding = "Half of it is said once."
+    study = study_of(
+        levels=grid(load=[1, 2, 3], size=["small", "large"]),
+        measures=[
+            Measure("time", "ms", lambda run: run.record["time"], "time"),
+            Measure("captured", "%", lambda run: 100.0, "captured"),
+            Measure("near", "%", lambda run: 99 + run.record["time"] / 10, "nearly all"),
+            Measure("nothing", "ms", lambda run: None, "nothing"),
+        ],
+        figures=[
+            Figure("all", "What is captured", "load", ["captured"]),
+            Figure("near", "Nearly all", "load", ["near"]),
+            Figure("none", "Never measured", "load", ["nothing"], finding=lambda _: finding),
+            Figure("one", "At one load", "load", ["time"], panel="size", where={"load": 2}, finding=lambda _: finding),
+            Figure("panels", "Time by size", "load", ["time"], panel="size", finding=lambda _: finding),
+        ],
+    )
+    bundle = write_bundle(tmp_path / "b", study, {1: [1, 3], 2: [3, 5], 3: [5, 8]})
+    evaluation = evaluate(bundle, study)
+    # Of the large ones, one load has run.
+    panels = next(each for each in evaluation["figures"] if each["name"] == "panels")
+    for name in ("points", "means"):
+        panels[name] = [row for row in panels[name] if row["panel"] == "size small" or row["x"] == 2]
+    (tmp_path / "b" / EVALUATION).write_text(json.dumps(evaluation))
+    page = write_report([tmp_path / "b"]).read_text()
+    assert sorted(re.findall(r'id="data-(\w+)"', page)) == ["near", "panels"]
+    assert "captured (%): 100 in every run." in page
+    assert page.count("Never measured") == 1 and 'href="#none"' not in page
+    assert "No run has data for: Never measured." in page
+    assert page.count("size large, load 2: time (ms)") == 2
+    assert "size small, load 2: time (ms)" in page
+    # In the summary, and at one figure.
+    assert page.count(finding) == 2
+    assert "The axis begins at 99 %." in page
+    (drawn,) = re.findall(r'id="data-near">(.*?)</script>', page)
+    assert json.loads(drawn)["layer"][0]["encoding"]["y"]["scale"]["domain"] == [99, 100]
+
+
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [([], [0, 100]), ([0, 0.4], [0, 1]), ([3, 9], [0, 10]), ([5, 60], [0, 100]), ([92, 99], [90, 100])],
+)
+def test_axes_of_percentages_show_the_values(values: list[float], ends: list[int]) -> None:
+    assert share_range(values) == ends
 
 
 def test_a_report_runs_no_code_of_a_bundle_and_escapes_its_texts(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from parshall.figures.panels import Panel, draw
 from parshall.model.figures import FIGURES, write
 
 
@@ -39,6 +41,15 @@ def test_every_panel_of_capacity_has_points() -> None:
     rows = FIGURES["3.15"].rows(True)
     for panel in FIGURES["3.15"].panels:
         assert panel.rows(rows)["system"].n_unique() == 5
+
+
+def test_a_line_has_one_colour_in_all_panels() -> None:
+    rows = pl.DataFrame({"x": [1, 2, 1, 1, 2], "y": [1.0, 2, 3, 4, 5], "model": ["b", "b", "a", "c", "c"]})
+    panels = [Panel(each, "x", "x", "y", "y", "model", without={"model": each}) for each in "ab"]
+    scales = [each["encoding"]["color"]["scale"] for each in draw(rows, "t", tuple(panels)).to_dict()["concat"]]
+    looks = [dict(zip(scale["domain"], scale["range"], strict=True)) for scale in scales]
+    assert [set(look) for look in looks] == [{"b", "c"}, {"a", "c"}]
+    assert looks[0]["c"] == looks[1]["c"] and all(len(set(look.values())) == 2 for look in looks)
 
 
 def test_both_systems_of_the_latency_figure_forward_the_same_packets() -> None:

@@ -168,6 +168,19 @@ def test_the_report_draws_in_a_browser_without_errors(tmp_path):
     assert 'data-figures="7"' in drawn(page)
 
 
+def test_a_stage_has_one_colour_in_all_figures(reduced):
+    looks = {}
+    for figure in figures_of(reduced):
+        if not figure.name.startswith(("waits", "drops")):
+            continue
+        scale = figure.chart.to_dict()["layer"][0]["encoding"]["color"]["scale"]
+        for stage, colour in zip(scale["domain"], scale["range"], strict=True):
+            looks.setdefault(stage, set()).add(colour)
+        assert len(set(scale["range"])) == len(scale["domain"])
+    assert {"receive", "forward", "start_xmit", "drop"} <= set(looks)
+    assert all(len(colours) == 1 for colours in looks.values())
+
+
 def test_a_ledger_that_does_not_agree_with_the_file_is_reported(tmp_path):
     log = PathLog(write_path_log(tmp_path / "x.arrow", [forwarded(0, 1, 2, 3)] * 3, ledger_of(4)))
     text = write_report({"x": log}, tmp_path, "x", images=False).read_text()

@@ -17,6 +17,7 @@ from written_log import listener_row
 
 from parshall import whole_file
 from parshall.figures import reduce
+from parshall.figures.figure import DARK, PAPER
 from parshall.report import write_report
 from parshall.report.account import findings, flow_accounts, hook_accounts
 from parshall.report.document import as_data, identities
@@ -177,7 +178,7 @@ def test_untrusted_text_is_escaped(tmp_path):
     path = write_report({evil: log}, tmp_path, evil)
     assert evil not in path.read_text()
     assert page_of(path).text.count("alert(1)") > 3
-    assert as_data({"x": "</script>"}) == '{"x": "\\u003c/script>"}'
+    assert as_data({"x": "</script>"}).startswith('{"x": "\\u003c/script>"')
 
 
 def test_only_overlapping_logs_share_a_time_axis():
@@ -186,6 +187,25 @@ def test_only_overlapping_logs_share_a_time_axis():
     assert end - begin == 300
     assert shared_axis_ns([early, later]) is None
     assert shared_axis_ns([empty]) is None
+
+
+def test_legends_stand_below_each_other_and_inside_a_narrow_page(tmp_path, two_flows):
+    path = write_report({"sender": two_flows}, tmp_path, "Narrow", images=False)
+    for specification in page_of(path).figures.values():
+        assert specification["config"]["legend"]["layout"]["top"]["direction"] == "vertical"
+    document = drawn(path, width_px=500)
+    widths_px = [float(width) for width in re.findall(r'<svg[^>]* class="marks" width="([\d.]+)"', document)]
+    assert len(widths_px) == 4
+    assert 300 < max(widths_px) <= 500 - 2 * 16
+
+
+def test_a_page_has_colours_for_dark_and_paper(tmp_path, two_flows):
+    text = write_report({"sender": two_flows}, tmp_path, "Dark", images=False).read_text()
+    assert "@media screen and (prefers-color-scheme: dark)" in text
+    assert f"const DARK = {json.dumps(DARK)};" in text
+    assert f"--paper: {DARK[PAPER]};" in text
+    assert 'class="swatch" data-colour="#0072B2"' in text
+    assert '"beforeprint"' in text
 
 
 def test_the_page_draws_in_a_browser_without_errors(tmp_path, two_flows):

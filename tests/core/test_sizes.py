@@ -2,14 +2,17 @@
 
 import collections
 import gzip
+import re
 import shutil
 import struct
 import subprocess
 
 import pytest
+from browser import drawn
 
 from parshall.errors import ParshallError, UsageError
 from parshall.figures import sizes as figure
+from parshall.report.figure_file import save
 from parshall.sizes import BUILT_IN, Counts, Parameters, SizeDistribution, compare
 
 
@@ -91,8 +94,12 @@ def test_a_figure_has_counted_and_generated_sizes(tmp_path):
     first = reduced.row(0, named=True)
     assert (first["size_bytes"], first["rank"]) == (1500, 1)
     assert reduced.filter(reduced["origin"] == "counted")["cumulative"].max() == pytest.approx(100)
-    figure.draw(reduced, "the thesis").save(str(tmp_path / "sizes.html"))
-    assert "vega" in (tmp_path / "sizes.html").read_text()
+    save(figure.draw(reduced, "the thesis"), tmp_path / "sizes.html")
+    # The narrowest window that Chromium has.
+    document = drawn(tmp_path / "sizes.html", width_px=500)
+    assert 'name="viewport" content="width=device-width' in document
+    (width_px,) = map(float, re.findall(r'<svg[^>]* class="marks" width="([\d.]+)"', document))
+    assert 300 < width_px <= 500 - 2 * 16
 
 
 def test_packets_behind_the_link_headers_of_other_taps_are_counted(tmp_path):

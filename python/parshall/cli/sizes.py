@@ -152,8 +152,8 @@ def _write(
 
 
 def _plot(counts: Counts | None, distribution: SizeDistribution, output: Path, number: int) -> None:
-    from parshall.figures import file as figure_file
     from parshall.figures import sizes as figure
+    from parshall.report import figure_file
 
     if output.suffix not in figure_file.SUFFIXES:
         raise UsageError(f"-o {output}: expected a name that ends in .html, .png or .svg")

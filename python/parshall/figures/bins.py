@@ -8,6 +8,8 @@ import polars as pl
 NS_PER_S = 1_000_000_000
 # 1-2-5 steps: round widths, which divide the ticks of an axis.
 _STEPS = (1, 2, 5)
+# A line breaks where a flow had no record for so many bins, and for so many times what is usual for it.
+GAP_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -88,15 +90,29 @@ def next_width_ns(width_ns: int) -> int:
     return round_width_ns(width_ns + 1)
 
 
-def envelope(reduced: pl.DataFrame) -> pl.DataFrame:
-    """Reduce the bins of a state over all flows.
+def in_parts(reduced: pl.DataFrame, bins: Bins) -> pl.DataFrame:
+    """Return rows, sorted by flow and time, with ``part``: 0, and one more after each long time without records."""
+    step_s = pl.col("time_s").diff()
+    usual_s = pl.max_horizontal(pl.lit(bins.width_s), step_s.median())
+    return reduced.with_columns(part=(step_s > GAP_BINS * usual_s).fill_null(False).cum_sum().over("flow"))
+
+
+def envelope(reduced: pl.DataFrame, bins: Bins) -> pl.DataFrame:
+    """Reduce the bins of a state over all flows to wider bins.
 
     Returns
     -------
     polars.DataFrame
-        Shape (bins, 3), sorted by time: ``time_s``, ``min``, ``max``.
+        Shape (bins, 5), sorted by time: ``time_s`` (the middle), ``min``, ``max``, and ``low`` and ``high``,
+        between which 80 % of the means of flows are.
     """
-    return reduced.group_by("time_s").agg(pl.col("min").min(), pl.col("max").max()).sort("time_s")
+    mean = pl.col("mean")
+    middle_s = ((pl.col("time_s") - bins.begin_s) / bins.width_s).floor() * bins.width_s + bins.begin_s
+    return (
+        reduced.group_by((middle_s + bins.width_s / 2).round(9).alias("time_s"))
+        .agg(pl.col("min").min(), pl.col("max").max(), low=mean.quantile(0.1), high=mean.quantile(0.9))
+        .sort("time_s")
+    )
 
 
 def column_maximum(reduced: pl.DataFrame, column: str) -> float:

@@ -11,6 +11,26 @@ WIDTH_PX = 760
 """Width of a figure without a time axis."""
 # Characters in a line of the caption, for each 100 pixels of width.
 _CAPTION_LETTERS = 17
+PAPER = "white"
+"""Background of figures, and outline of what lies on lines."""
+ON_FILL, ON_PALE_FILL = "#ffffff", "#101010"
+"""Letters on a fill, the same on dark pages."""
+DARK = {
+    PAPER: "#14181d",
+    "#111": "#f0f3f6",
+    "#222": "#e6edf3",
+    "#333": "#d0d7de",
+    "#555": "#aab4be",
+    "#6b7280": "#9aa4b2",
+    "#999": "#6e7681",
+    "#e8e8e8": "#2b3138",
+    "#eceef1": "#262c33",
+    "#000000": "#f0f3f6",
+    "#332288": "#9a8cf0",
+    "#882255": "#ff6b6b",
+    "#0072B2": "#3b9be0",
+}
+"""Colour of figures -> colour on dark pages; all others can be seen on both."""
 _STYLE: dict[str, dict[str, Any]] = {
     "view": {"stroke": None},
     "axis": {
@@ -29,6 +49,7 @@ _STYLE: dict[str, dict[str, Any]] = {
         "labelLimit": 400,
         "titleFontSize": 12,
         "titleFontWeight": "normal",
+        "titleColor": "#333",
     },
     "header": {"labelFontSize": 12, "labelColor": "#333"},
     "title": {"fontSize": 15, "anchor": "start", "color": "#111", "subtitleColor": "#555", "subtitleFontSize": 12},
@@ -90,7 +111,7 @@ def finished(
 def styled(chart: Any, **changes: Any) -> Any:
     """Return a chart in the style of all figures; `changes` add to its parts, as ``legend={"columns": 4}``."""
     parts = {name: _STYLE.get(name, {}) | changes.get(name, {}) for name in {**_STYLE, **changes}}
-    return chart.configure(font="Helvetica, Arial, sans-serif", background="white", **parts)
+    return chart.configure(font="Helvetica, Arial, sans-serif", background=PAPER, **parts)
 
 
 def rows_of(rows: pl.DataFrame) -> alt.InlineData:

@@ -2,13 +2,15 @@
 
 import json
 import math
+from dataclasses import replace
+from typing import Any
 
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, column_maximum, envelope
-from parshall.figures.figure import Figure, finished, rows_of
-from parshall.figures.legend import GREY, PICKED, Legend
+from parshall.figures.bins import GAP_BINS, Bins, column_maximum, envelope, in_parts
+from parshall.figures.figure import PAPER, Figure, finished, rows_of
+from parshall.figures.legend import GREY, PICKED, Legend, many
 
 WIDTH_PX = 900
 HEIGHT_PX = 240
@@ -18,12 +20,17 @@ _POINTS_MAX = 40
 DASHED_MAX = 4
 # Up to this maximum, an axis of counts has a tick at every whole number.
 _TICKS_MAX = 6
+# Shading around a crowd of flows is for so many bins: single bins have records of a few flows only.
+ENVELOPE_BINS = 5
+# Room of a letter in the legend, and of the rest of an entry.
+_LETTER_PX, _ENTRY_PX = 6.2, 36
+_COLUMNS_MAX = 4
 # The first lines of every tooltip.
 FLOW_AND_TIME = (alt.Tooltip("flow:N"), alt.Tooltip("time_s:Q", title="time (s)", format=".3f"))
 # Name of the invisible layer.
 POINTER_LAYER = "pointer"
-# Room for the widest number, so that the time axes of all figures are aligned.
-_AXIS_Y = {"minExtent": 42, "titleX": -44}
+# Room for six digits, so that the time axes of all figures are aligned.
+_AXIS_Y = {"minExtent": 54}
 
 
 def chart_data(reduced: pl.DataFrame, legend: Legend) -> alt.InlineData:
@@ -54,9 +61,10 @@ def frame(name: str, title: str, caption: str, layers: list[alt.Chart], legend: 
     chart = alt.layer(first.add_params(*parameters), *others)
     sized = chart.properties(width=WIDTH_PX, height=HEIGHT_PX)
     description = f"{title} against time. {caption}"
-    return finished(
-        name, title, caption, sized, width_px=WIDTH_PX, description=description, axisY=_AXIS_Y, legend={"columns": 4}
-    )
+    entry_px = _LETTER_PX * max(map(len, legend.named), default=1) + _ENTRY_PX
+    columns = max(1, min(_COLUMNS_MAX, int(WIDTH_PX / entry_px)))
+    look = {"axisY": _AXIS_Y, "legend": {"columns": columns}}
+    return finished(name, title, caption, sized, width_px=WIDTH_PX, description=description, **look)
 
 
 def pick(*, empty: bool = True) -> alt.Parameter:
@@ -74,8 +82,8 @@ def _is_named(legend: Legend) -> str:
     return f"indexof({json.dumps(legend.named)}, datum.flow) >= 0"
 
 
-def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float, *, at_rest: bool = True) -> list[alt.Chart]:
-    """Colour a layer by flow; flows that are not picked become faint.
+def coloured(layer: alt.Chart, legend: Legend, strong: float, *, at_rest: bool = True) -> list[alt.Chart]:
+    """Colour a layer by flow; flows that are not picked become faint, those without a colour show when picked.
 
     Parameters
     ----------
@@ -85,8 +93,6 @@ def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float, *, at
         Names and colours.
     strong
         Opacity of picked flows, and of all flows when none is picked.
-    grey
-        Opacity of flows without their own colour; 0 hides them until the pointer is on them.
     at_rest
         Whether flows with a colour are visible when none is picked.
     """
@@ -94,12 +100,9 @@ def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float, *, at
     if not legend.is_crowded:
         return [layer.encode(color=legend.colour(), opacity=opacity)]
     others = layer.transform_filter(f"!({_is_named(legend)})")
-    # Opacity of the stroke, since opacity of the mark makes the browser compose each line separately.
-    behind = [others.encode(color=alt.value(GREY), strokeOpacity=alt.value(grey))] if grey else []
     own = layer.transform_filter(_is_named(legend)).encode(color=legend.colour(), opacity=opacity)
     above = others.transform_filter(pick(empty=False) | hover())
     return [
-        *behind,
         *([own] if legend.colours else []),
         above.encode(color=alt.value(PICKED), opacity=alt.value(strong)),
     ]
@@ -123,7 +126,7 @@ def pointer_layers(
             .transform_filter(pick(empty=False) | hover())
             .transform_joinaggregate(end_s="max(time_s)", groupby=["flow"])
             .transform_filter("datum.time_s == datum.end_s")
-            for ink in ({"stroke": "white", "strokeWidth": 4}, {"color": PICKED})
+            for ink in ({"stroke": PAPER, "strokeWidth": 4}, {"color": PICKED})
         ]
     return layers
 
@@ -136,7 +139,9 @@ def _shows_dashed(legend: Legend) -> bool:
 def bins_note(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> str:
     """Return the part of the caption about the bins, records and flows."""
     records = f"{reduced['records'].sum():,} records of {legend.flows_text}"
-    return f"Bins of {bins.width_text}; {records}.{legend.colour_note}"
+    note = f"Bins of {bins.width_text}; {records}.{legend.colour_note}"
+    has_gaps = "part" in reduced.columns and column_maximum(reduced, "part") > 0
+    return f"{note} A line breaks where a flow had no record for more than {GAP_BINS} bins." if has_gaps else note
 
 
 def state_figure(
@@ -150,6 +155,7 @@ def state_figure(
     tooltip: list[alt.Tooltip],
 ) -> Figure:
     """Draw a state as a band and a line, and its limit as a dashed line; `dashed` is its column and its name."""
+    reduced = in_parts(reduced, bins)
     caption = f"{_layer_note(reduced, legend, *dashed)} {bins_note(reduced, legend, bins)}"
     data = chart_data(reduced, legend)
     top = column_maximum(reduced, "max")
@@ -164,7 +170,10 @@ def state_figure(
 def _layer_note(reduced: pl.DataFrame, legend: Legend, dashed: str, limit: str) -> str:
     """Return the part of the caption that explains the layers."""
     if legend.is_crowded:
-        note = "Lines: mean over the records of a bin. Shading: smallest to largest of all flows."
+        note = (
+            f"Lines: mean over the records of a bin. Shading, over {ENVELOPE_BINS} bins: smallest to largest of all "
+            "flows; stronger: 80 % of the means."
+        )
     else:
         note = "Line: mean over the records of a bin. Shading: smallest to largest."
     if not reduced[dashed].count():
@@ -188,30 +197,30 @@ def _state_layers(
 ) -> list[alt.Chart]:
     """Return layers with the range of each bin as a band and the mean as a line."""
     top = column_maximum(reduced, "max")
-    base = alt.Chart(data).encode(x=time_axis(bins), detail="flow:N")
+    base = alt.Chart(data).encode(x=time_axis(bins), detail=["flow:N", "part:N"])
     band = over_bins(base, bins).encode(y=value_axis("min", unit, top), y2="max:Q")
-    line = base.mark_line(strokeWidth=1.6, strokeJoin="round").encode(y=value_axis("mean", unit, top))
-    lines = [*coloured(line, legend, 1, 0.3), *_points(reduced, base.encode(y=value_axis("mean", unit, top)), legend)]
+    height = value_axis("mean", unit, top)
+    line = base.mark_line(strokeWidth=1.6, strokeJoin="round").encode(y=height)
+    lines = [*coloured(line, legend, 1), *_points(reduced, height, legend, bins)]
     if not legend.is_crowded:
-        return [*lines, *coloured(band, legend, 0.22, 0)]
-    # The bands of many flows would hide each other and the lines, so draw one band around all flows.
-    everything = rows_of(envelope(reduced))
-    around = over_bins(alt.Chart(everything), bins).encode(
-        y=value_axis("min", unit, top), y2="max:Q", color=alt.value("#eceef1")
-    )
-    return [around, *lines, *coloured(band, legend, 0.3, 0, at_rest=False)]
+        return [*lines, *coloured(band, legend, 0.22)]
+    # The bands of many flows would hide each other and the lines, so draw one around all flows, and one around most.
+    wide = replace(bins, width_ns=ENVELOPE_BINS * bins.width_ns)
+    everything = over_bins(alt.Chart(rows_of(envelope(reduced, wide))), wide)
+    around = everything.encode(y=value_axis("min", unit, top), y2="max:Q", color=alt.value("#eceef1"))
+    most = everything.encode(y=value_axis("low", unit, top), y2="high:Q", color=alt.value(GREY), opacity=alt.value(0.4))
+    return [around, most, *lines, *coloured(band, legend, 0.3, at_rest=False)]
 
 
-def _points(reduced: pl.DataFrame, base: alt.Chart, legend: Legend) -> list[alt.Chart]:
-    """Return layers of points for flows with few rows, where a line alone would be invisible or misleading."""
-    few = reduced.group_by("flow").len().filter(pl.col("len") <= _POINTS_MAX)["flow"].sort()
+def _points(reduced: pl.DataFrame, height: alt.Y, legend: Legend, bins: Bins) -> list[alt.Chart]:
+    """Return layers of points where a line alone would be invisible or misleading: few rows, or one by itself."""
+    is_lone = pl.len().over("flow", "part") == 1 if "part" in reduced.columns else pl.lit(False)
+    few = reduced.filter((pl.len().over("flow") <= _POINTS_MAX) | is_lone)
     if few.is_empty():
         return []
-    points = base.mark_circle(size=22)
-    if len(few) < len(legend.labels):
-        names = [legend.labels[flow] for flow in few]
-        points = points.transform_filter(alt.FieldOneOfPredicate(field="flow", oneOf=names))
-    return coloured(points, legend, 1, 0.3)
+    column = height.shorthand.split(":")[0]
+    points = alt.Chart(chart_data(few.select("flow", "time_s", column), legend)).mark_circle(size=22)
+    return coloured(points.encode(x=time_axis(bins), y=height, detail="flow:N"), legend, 1)
 
 
 def over_bins(chart: alt.Chart, bins: Bins) -> alt.Chart:
@@ -237,11 +246,11 @@ def _dashed_layers(
     line = (
         alt.Chart(data)
         .mark_line(interpolate="step", strokeDash=[4, 3], strokeWidth=1.2)
-        .encode(x=time_axis(bins), y=height, detail="flow:N")
+        .encode(x=time_axis(bins), y=height, detail=["flow:N", "part:N"])
         # An empty CSV field would be drawn as 0.
         .transform_filter(f"isValid(datum.{column})")
     )
-    return coloured(line, legend, 0.8, 0, at_rest=_shows_dashed(legend))
+    return coloured(line, legend, 0.8, at_rest=_shows_dashed(legend))
 
 
 def step_layers(
@@ -256,7 +265,39 @@ def step_layers(
     base = alt.Chart(data).encode(x=time_axis(bins), y=height, detail="flow:N")
     line = base.mark_line(interpolate="step", strokeWidth=1.6)
     return [
-        *coloured(line, legend, 1, 0.3),
-        *_points(reduced, base, legend),
+        *coloured(line, legend, 1),
+        *_points(reduced, height, legend, bins),
         *pointer_layers(data, height, legend, bins, tooltip),
+    ]
+
+
+def sum_layers(sums: pl.DataFrame, height: alt.Y, bins: Bins, flows: int, others: int) -> list[alt.Chart]:
+    """Return layers with the sum of all flows as a line, and that of the flows without a colour as an area.
+
+    Parameters
+    ----------
+    sums
+        ``time_s``, ``all``, ``others``.
+    height
+        The vertical axis; its field is replaced.
+    bins
+        The bins of the time axis.
+    flows, others
+        Number of all flows, and of those without a colour.
+    """
+
+    def layer(mark: alt.Chart, field: str, name: str, paint: Any, colour: str, symbol: str) -> alt.Chart:
+        # With a legend of its own, which does not pick flows.
+        legend = alt.Legend(title=None, orient="top", symbolType=symbol, symbolStrokeWidth=2)
+        colours = paint("sum:N", scale=alt.Scale(domain=[name], range=[colour]), legend=legend)
+        y = height.copy(deep=False)
+        y.shorthand = f"{field}:Q"
+        named: alt.Chart = mark.transform_calculate(sum=json.dumps(name)).encode(time_axis(bins), y, colours)
+        return named
+
+    base = alt.Chart(rows_of(sums))
+    area, line = base.mark_area(interpolate="step", opacity=0.4), base.mark_line(interpolate="step", strokeWidth=1.2)
+    return [
+        layer(area, "others", f"the other {many(others, 'flow')}", alt.Fill, GREY, "square"),
+        layer(line, "all", f"all {many(flows, 'flow')}", alt.Stroke, "#333", "stroke"),
     ]

@@ -1,5 +1,6 @@
 """Names and colours of flows, the same in every figure of a report."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ class Legend:
         """Explanation of the colours, for captions; empty when each flow has its own."""
         note = " Lighter: the other end of a connection." if self.other_ends else ""
         grey = len(self.labels) - len(self.colours)
-        return f"{note} Grey: {many(grey, 'flow')} more; point at one for its name." if grey else note
+        return f"{note} The other {many(grey, 'flow')} show under the pointer." if grey else note
 
     @property
     def is_crowded(self) -> bool:
@@ -73,7 +74,7 @@ class Legend:
         """Return the legend of some of the flows, with a note about the others."""
         kept = sorted(set(flows))
         labels = {flow: self.labels[flow] for flow in kept}
-        colours = {flow: self.colours[flow] for flow in kept if flow in self.colours}
+        colours = {flow: colour for flow, colour in self.colours.items() if flow in labels}
         return Legend(labels, colours, self.other_ends & set(kept), note or self.note)
 
     def colour(self) -> alt.Color:
@@ -103,13 +104,37 @@ def legends(reductions: Sequence[Reduction]) -> list[Legend]:
     """
     logs = [_rows(reduction) for reduction in reductions]
     moved_bytes: dict[frozenset[Any], int] = {}
-    for number, rows in enumerate(logs):
-        for row in rows.values():
+    for number, (rows, reduction) in enumerate(zip(logs, reductions, strict=True)):
+        # A colour is of use to flows that are drawn.
+        for row in (rows[flow] for flow in reduction.drawn or rows):
             key = _connection(number, row, rows)
             moved_bytes[key] = max(moved_bytes.get(key, 0), row["bytes"] or 0)
-    most = set(sorted(moved_bytes, key=lambda key: -moved_bytes[key])[:NAMED_MAX])
-    colours = dict(zip([key for key in moved_bytes if key in most], COLOURS, strict=False))
-    return [_legend(number, rows, colours) for number, rows in enumerate(logs)]
+    most = sorted(moved_bytes, key=lambda key: -moved_bytes[key])[:NAMED_MAX]
+    is_crowd = len(moved_bytes) > len(most)
+    # Of a crowd the largest come first; few stay in the order of the log.
+    colours = dict(zip(most if is_crowd else moved_bytes, COLOURS, strict=False))
+    return [_legend(number, rows, colours, is_crowd) for number, rows in enumerate(logs)]
+
+
+def numbered(groups: Iterable[Sequence[str]]) -> dict[str, int]:
+    """Number what the figures of a page show, so that each looks the same in all of them.
+
+    Parameters
+    ----------
+    groups : iterable
+        What is shown together, by its name: the lines of a figure.
+
+    Returns
+    -------
+    dict of str to int
+        The lowest numbers that differ within each group.
+    """
+    groups = list(groups)
+    found: dict[str, int] = {}
+    for name in dict.fromkeys(name for group in groups for name in group):
+        beside = {found.get(other) for group in groups if name in group for other in group}
+        found[name] = next(number for number in itertools.count() if number not in beside)
+    return found
 
 
 def _rows(reduction: Reduction) -> dict[int, dict[str, Any]]:
@@ -117,6 +142,7 @@ def _rows(reduction: Reduction) -> dict[int, dict[str, Any]]:
     columns = [
         *("flow", "congestion_control", "passive", "local_address", "local_port", "remote_address", "remote_port"),
         *("bytes", "other_end", "is_counted"),
+        *({"command"} & set(reduction.table.columns)),
     ]
     rows = reduction.table.filter(pl.col("flow").is_in(shown)).select(columns)
     return {row["flow"]: row for row in rows.iter_rows(named=True)}
@@ -131,14 +157,19 @@ def _connection(log: int, row: Mapping[str, Any], rows: Mapping[int, Mapping[str
     return frozenset({near, (first["remote_address"], first["remote_port"])})
 
 
-def _legend(log: int, rows: Mapping[int, dict[str, Any]], colours: Mapping[frozenset[Any], str]) -> Legend:
-    labels = _labels([row for row in rows.values() if _is_first(row, rows)])
+def _legend(
+    log: int, rows: Mapping[int, dict[str, Any]], colours: Mapping[frozenset[Any], str], is_crowd: bool
+) -> Legend:
+    labels = _labels([row for row in rows.values() if _is_first(row, rows)], is_crowd)
     others = frozenset(flow for flow, row in rows.items() if flow not in labels)
     labels |= {flow: f"{labels[rows[flow]['other_end']]}, other end" for flow in others}
-    chosen = {flow: colours.get(_connection(log, row, rows)) for flow, row in rows.items()}
+    order = list(colours)
+    keys = {flow: _connection(log, row, rows) for flow, row in rows.items()}
+    named = sorted((flow for flow in rows if keys[flow] in colours), key=lambda flow: order.index(keys[flow]))
+    chosen = {flow: colours[keys[flow]] for flow in named}
     return Legend(
         dict(sorted(labels.items())),
-        {flow: _lighter(colour) if flow in others else colour for flow, colour in chosen.items() if colour},
+        {flow: _lighter(colour) if flow in others else colour for flow, colour in chosen.items()},
         others,
     )
 
@@ -152,24 +183,29 @@ def _lighter(colour: str) -> str:
     return "#" + "".join(f"{round(255 - _TINT * (255 - part)):02x}" for part in parts)
 
 
-def _labels(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """Name flows by the shortest of three forms that makes the names unique."""
+def _labels(rows: Sequence[Mapping[str, Any]], is_crowd: bool) -> dict[int, str]:
+    """Name flows by the shortest of the forms that makes the names unique; those of a crowd have the other host."""
     known = [row for row in rows if row["local_address"] is not None]
-    by_form = zip(*(_forms(row) for row in known), strict=True)
+    by_form = zip(*(_forms(row)[2 * is_crowd :] for row in known), strict=True)
     names = next((names for names in by_form if len(set(names)) == len(names)), ())
     labels = {row["flow"]: name for row, name in zip(known, names, strict=True)}
     # A truncated log may have records of flows that its flow table lacks.
     return labels | {row["flow"]: f"flow {row['flow']}, addresses unknown" for row in rows if row["flow"] not in labels}
 
 
-def _forms(row: Mapping[str, Any]) -> tuple[str, str, str]:
+def _forms(row: Mapping[str, Any]) -> tuple[str, ...]:
     ends = (row["local_port"], row["remote_port"])
     service, client = ends if row["passive"] else ends[::-1]
     control = row["congestion_control"]
+    address = row["remote_address"]
+    far = f"[{address}]:{row['remote_port']}" if ":" in address else f"{address}:{row['remote_port']}"
+    both = f"{far} to {service}" if row["passive"] else f"{client} to {far}"
+    process = f" ({row['command']})" if row.get("command") else ""
     return (
         f"{control}, port {service}",
         f"{control}, ports {client} to {service}",
-        f"flow {row['flow']}, {control}, port {service}",
+        f"{control}, {both}{process}",
+        f"flow {row['flow']}, {control}, {both}{process}",
     )
 
 

@@ -1,5 +1,7 @@
 """Retransmitted segments and states of congestion control over time."""
 
+from collections.abc import Collection
+
 import altair as alt
 import polars as pl
 
@@ -12,6 +14,7 @@ from parshall.figures.frame import (
     coloured,
     frame,
     step_layers,
+    sum_layers,
     time_axis,
     value_axis,
 )
@@ -51,6 +54,15 @@ def changes(reduction: Reduction, bins: Bins) -> pl.DataFrame:
     )
 
 
+def sums(reduced: pl.DataFrame, named: Collection[int]) -> pl.DataFrame:
+    """Sum the counts of `reduce` over flows: ``time_s``, ``all``, and ``others`` of those that are not named."""
+    step = pl.col("last").cast(pl.Int64)
+    steps = reduced.select("flow", "time_s", step=step.diff().over("flow").fill_null(step))
+    other = pl.when(~pl.col("flow").is_in(list(named))).then("step").otherwise(0)
+    found = steps.group_by("time_s").agg(all=pl.col("step").sum(), others=other.sum()).sort("time_s")
+    return found.with_columns(pl.col("all", "others").cum_sum())
+
+
 def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the count as steps, and a mark where congestion control entered a state of `MARKS`."""
     entered = dict(changed.group_by("ca_state").agg(pl.col("count").sum()).sort("ca_state").iter_rows())
@@ -59,7 +71,9 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
     marks = f" Marks: congestion control entered a state ({counts}{grey})." if entered else ""
     caption = f"Steps: segments retransmitted so far.{marks} {bins_note(reduced, legend, bins)}"
     data = chart_data(reduced, legend)
-    height = value_axis("last", "segments", column_maximum(reduced, "last"), whole=True)
+    summed = sums(reduced, legend.colours) if legend.is_crowded else None
+    top = column_maximum(reduced, "last") if summed is None else column_maximum(summed, "all")
+    height = value_axis("last", "segments", top, whole=True)
     # The legend lists only marks that are visible without the pointer.
     drawn = sorted(changed.filter(pl.col("flow").is_in(list(legend.colours)))["ca_state"].unique())
     shape = alt.Shape(
@@ -90,5 +104,8 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
         alt.Tooltip("records:Q", title="records"),
     ]
     layers = step_layers(reduced, data, height, legend, bins, tooltip)
-    layers += coloured(points, legend, 1, 0) if entered else []
+    layers += coloured(points, legend, 1) if entered else []
+    if summed is not None:
+        flows = len(legend.labels)
+        layers = [*sum_layers(summed, height, bins, flows, flows - len(legend.colours)), *layers]
     return frame("loss", TITLE, caption, layers, legend)

@@ -36,7 +36,10 @@ def figures_of(reduction: Reduction, legend: Legend, *, axis_ns: tuple[int, int]
     omitted = reduction.table["records"].count() - len(reduction.drawn)
     note = f" (of {omitted + len(reduction.drawn):,}: those with the most records)" if omitted else ""
     throughputs = throughput.reduce(reduction, rate_bins)
-    found = [throughput.draw(throughputs, legend.subset(throughputs["flow"], note), rate_bins, reduction.counted_bytes)]
+    names = legend.subset(throughputs["flow"], note)
+    sums = throughput.sums(reduction, rate_bins, names.colours) if names.is_crowded else None
+    flows = len(reduction.drawn) + omitted
+    found = [throughput.draw(throughputs, names, rate_bins, reduction.counted_bytes, sums, flows)]
     if not reduction.senders:
         return found
     windows, round_trips, retransmissions = (figure.reduce(reduction, state_bins) for figure in (cwnd, rtt, loss))

@@ -8,6 +8,8 @@ import altair as alt
 import polars as pl
 
 from parshall.errors import ParshallError
+from parshall.figures.figure import styled
+from parshall.figures.legend import COLOURS, numbered
 
 WIDTH_PX = 380
 HEIGHT_PX = 260
@@ -64,17 +66,22 @@ def draw(table: pl.DataFrame, title: str, panels: tuple[Panel, ...], note: str =
     """Draw panels of a table, with a note below the title; raise `ParshallError` if the table is empty."""
     if table.is_empty():
         raise ParshallError(f"{title}: no rows to draw; run the model longer")
-    chart: alt.ConcatChart = (
-        alt.concat(*(_panel(table, panel) for panel in panels), columns=COLUMNS)
-        .resolve_scale(color="independent")
-        .properties(title=alt.TitleParams(title, anchor="start", subtitle=textwrap.wrap(note, NOTE_WIDTH)))
-        .configure(font="Helvetica, Arial, sans-serif", background="white")
+    rows = [panel.rows(table) for panel in panels]
+    lines = [
+        each[panel.colour].cast(pl.String).unique().sort().to_list() for each, panel in zip(rows, panels, strict=True)
+    ]
+    numbers = numbered(lines)
+    scales = [
+        alt.Scale(domain=names, range=[COLOURS[numbers[name] % len(COLOURS)] for name in names]) for names in lines
+    ]
+    whole = alt.concat(*map(_panel, rows, panels, scales), columns=COLUMNS).resolve_scale(color="independent")
+    chart: alt.ConcatChart = styled(
+        whole.properties(title=alt.TitleParams(title, subtitle=textwrap.wrap(note, NOTE_WIDTH)))
     )
     return chart
 
 
-def _panel(table: pl.DataFrame, panel: Panel) -> alt.Chart:
-    rows = panel.rows(table)
+def _panel(rows: pl.DataFrame, panel: Panel, colours: alt.Scale) -> alt.Chart:
     data = alt.InlineData(
         values=rows.write_csv(float_precision=6),
         format=alt.CsvDataFormat(type="csv", parse={panel.x: "number", panel.y: "number"}),
@@ -90,7 +97,12 @@ def _panel(table: pl.DataFrame, panel: Panel) -> alt.Chart:
     chart: alt.Chart = marks.encode(
         x=alt.X(f"{panel.x}:Q", title=panel.x_title, scale=x_scale),
         y=alt.Y(f"{panel.y}:Q", title=panel.y_title, scale=y_scale),
-        color=alt.Color(f"{panel.colour}:N", title=None, legend=alt.Legend(orient="bottom", columns=2, labelLimit=300)),
+        color=alt.Color(
+            f"{panel.colour}:N",
+            title=None,
+            scale=colours,
+            legend=alt.Legend(orient="bottom", columns=2, labelLimit=300),
+        ),
         tooltip=[alt.Tooltip(f"{panel.colour}:N"), alt.Tooltip(f"{panel.x}:Q"), alt.Tooltip(f"{panel.y}:Q")],
     )
     return chart

@@ -31,6 +31,9 @@ _BATCH_ROWS = 1 << 19
 # Ten times the bins of a figure, so that they can be merged to 1, 2 or 5 times a power of ten.
 _BINS_MAX = 6000
 _CELLS_MAX = 300_000
+# Of flows that are not drawn, only the moved bytes are kept, in bins so many times as wide, and up to so many rows.
+_UNDRAWN_WIDTH = 10
+_UNDRAWN_MAX = 2_000_000
 # Partial results are merged when they have as many rows as the merged result, and at least this many.
 _PENDING_MIN = 100_000
 _SEQUENCE_NUMBERS = 1 << 32
@@ -81,6 +84,7 @@ _CELL_AGGREGATES: Aggregates = {
     "snd_una_first": (_first(pl.col("snd_una")), _first),
     "rcv_nxt_first": (_first(pl.col("rcv_nxt")), _first),
 }
+_MOVED_AGGREGATES = {name: _CELL_AGGREGATES[name] for name in ("acknowledged", "received")}
 # Aggregates of a state that a flow entered in a bin.
 _ENTRY_AGGREGATES: Aggregates = {
     "count": (pl.len().cast(pl.UInt64), _SUM),
@@ -187,6 +191,8 @@ class Reduction:
     drawn: list[int]
     _cells: pl.DataFrame = field(repr=False)
     _entered: pl.DataFrame = field(repr=False)
+    _undrawn: pl.DataFrame = field(repr=False)
+    _undrawn_width_ns: int = 1
     _first_ns: int = 0
     _width_ns: int = 1
 
@@ -229,7 +235,8 @@ class Reduction:
         """
         assert self.begin_ns is not None and self.end_ns is not None
         begin_ns, end_ns = axis_ns or (self.begin_ns, self.end_ns)
-        width_ns = max(self._width_ns, Bins.over(begin_ns, end_ns, count_max).width_ns)
+        narrowest_ns = self._undrawn_width_ns if without_gaps and not self._undrawn.is_empty() else self._width_ns
+        width_ns = max(narrowest_ns, Bins.over(begin_ns, end_ns, count_max).width_ns)
         while self._rows(width_ns, without_gaps) > rows_max and width_ns <= end_ns - begin_ns:
             width_ns = next_width_ns(width_ns)
         return Bins(begin_ns, begin_ns, end_ns, width_ns, self._first_ns)
@@ -244,6 +251,22 @@ class Reduction:
     def cells(self, bins: Bins, flows: Collection[int] | None = None) -> pl.DataFrame:
         """Return the aggregates of each flow in each bin with records, sorted by flow and bin."""
         return self._in_bins(self._cells, _CELL, _CELL_AGGREGATES, bins, flows)
+
+    def moved(self, bins: Bins) -> pl.DataFrame:
+        """Return ``flow``, ``bin`` and ``bytes`` of all flows, drawn or not; of a connection, of its counted end.
+
+        `bins` must be those of a figure without gaps.
+        """
+        drawn = self.cells(bins).select("flow", "bin", *_MOVED_AGGREGATES)
+        if not self._undrawn.is_empty():
+            number = pl.col("bin").floordiv(bins.width_ns // self._undrawn_width_ns)
+            undrawn = _merged(self._undrawn.with_columns(number), _CELL, _MOVED_AGGREGATES)
+            drawn = pl.concat([drawn, undrawn.select(drawn.columns).cast(drawn.schema)])
+        counted = self.table.filter("is_counted").select("flow", "measure")
+        is_received = pl.col("measure") == "received"
+        return drawn.join(counted, on="flow").select(
+            "flow", "bin", bytes=pl.when(is_received).then("received").otherwise("acknowledged")
+        )
 
     def state_entries(self, bins: Bins, flows: Collection[int] | None = None) -> pl.DataFrame:
         """Return how often each flow entered each state of `ENTERED` in each bin; ``ca_state`` has the state."""
@@ -321,6 +344,8 @@ class _Pass:
         self._cells = _Accumulator(_CELL, _CELL_AGGREGATES)
         self._entered = _Accumulator(_ENTRY, _ENTRY_AGGREGATES)
         self._levels = _Accumulator(_LEVEL, _LEVEL_AGGREGATES)
+        self._undrawn = _Accumulator(_CELL, _MOVED_AGGREGATES)
+        self._undrawn_width_ns = 0
         self._seen: set[int] = set()
         # Time, round-trip time and sequence numbers of the last record of every flow.
         self._before: pl.DataFrame | None = None
@@ -352,7 +377,22 @@ class _Pass:
         ).with_columns(pl.col("ca_state").cast(pl.String))
         for sums, rows in ((self._cells, cells), (self._entered, self._entered.reduced(changed))):
             sums.add(rows if self._to_draw is None else rows.filter(pl.col("flow").is_in(self._to_draw)))
+        if self._to_draw is not None:
+            self._add_undrawn(cells.filter(~pl.col("flow").is_in(self._to_draw)))
         self._limit_cells(cells)
+
+    def _add_undrawn(self, cells: pl.DataFrame) -> None:
+        """Keep what flows moved that figures do not draw."""
+        self._undrawn_width_ns = self._undrawn_width_ns or _UNDRAWN_WIDTH * self._width_ns
+        rows = cells.select(*_CELL, *_MOVED_AGGREGATES)
+        number = pl.col("bin").floordiv(self._undrawn_width_ns // self._width_ns)
+        self._undrawn.add(_merged(rows.with_columns(number), _CELL, _MOVED_AGGREGATES))
+        while self._undrawn.rows > _UNDRAWN_MAX and self._undrawn.merged().height > _UNDRAWN_MAX:
+            self._widen_undrawn()
+
+    def _widen_undrawn(self) -> None:
+        self._undrawn_width_ns *= 10
+        self._undrawn.map(lambda rows: rows.with_columns(pl.col("bin").floordiv(10)))
 
     def _with_advances(self, found: pl.DataFrame) -> pl.DataFrame:
         """Return records with what happened since the flow's previous record.
@@ -384,6 +424,8 @@ class _Pass:
 
     def _widen(self) -> None:
         self._width_ns *= 10
+        if self._undrawn_width_ns and self._undrawn_width_ns < self._width_ns:
+            self._widen_undrawn()
         for sums in (self._cells, self._entered):
             sums.map(lambda rows: rows.with_columns(pl.col("bin").floordiv(10)))
 
@@ -396,6 +438,7 @@ class _Pass:
                 most = self._of_flows(self._cells.merged()).sort("records", "flow", descending=[True, False])
                 chosen = most["flow"].head(FLOWS_MAX).sort().to_list()
                 self._to_draw = chosen
+                self._add_undrawn(self._cells.merged().filter(~pl.col("flow").is_in(chosen)))
                 for sums in (self._cells, self._entered):
                     sums.map(lambda rows: rows.filter(pl.col("flow").is_in(chosen)))
         while self._cells.rows > _CELLS_MAX and self._cells.merged().height > _CELLS_MAX:
@@ -413,6 +456,8 @@ class _Pass:
             drawn=[] if cells.is_empty() else sorted(cells["flow"].unique()),
             _cells=cells,
             _entered=self._entered.merged(),
+            _undrawn=self._undrawn.merged(),
+            _undrawn_width_ns=self._undrawn_width_ns,
             _first_ns=self._first_ns,
             _width_ns=self._width_ns,
         )

@@ -8,6 +8,9 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from parshall.figures.figure import styled
+from parshall.figures.legend import COLOURS
+
 TOP = 20
 _WIDTH_PX, _HEIGHT_PX = 900, 260
 _COUNTED, _GENERATED = "counted", "generated"
@@ -45,14 +48,10 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
     colour = alt.Color(
         "origin:N",
         title=None,
-        scale=alt.Scale(domain=[_COUNTED, _GENERATED], range=["#1f77b4", "#d62728"]),
+        scale=alt.Scale(domain=[_COUNTED, _GENERATED], range=list(COLOURS[:2])),
         # Above the plot, since inside it would cover points.
         legend=alt.Legend(orient="top") if both else None,
     )
-    # Generated and counted points should coincide: small dots in open circles show both.
-    order_of_origins = [_COUNTED, _GENERATED]
-    size = alt.Size("origin:N", scale=alt.Scale(domain=order_of_origins, range=[34, 7]), legend=None)
-    filling = alt.FillOpacity("origin:N", scale=alt.Scale(domain=order_of_origins, range=[0, 1]), legend=None)
     share = alt.Y(
         "share:Q",
         title="packets (%)",
@@ -65,9 +64,16 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
         return mark.properties(width=_WIDTH_PX, height=_HEIGHT_PX, title=heading)
 
     def scatter(x: alt.X, heading: str) -> Any:
-        points = alt.Chart(data).mark_point(opacity=0.8)
-        colours = {"color": colour, "fill": colour, "fillOpacity": filling}
-        return part(points.encode(x=x, y=share, size=size, tooltip=tooltip, **colours), heading)
+        # Generated and counted points should coincide: small dots in open circles show both.
+        layers = [
+            alt.Chart(data)
+            .transform_filter(f"datum.origin == '{origin}'")
+            .mark_point(opacity=0.8, size=size, filled=is_filled)
+            .encode(x=x, y=share, color=colour, tooltip=tooltip)
+            for origin, size, is_filled in ((_COUNTED, 34, False), (_GENERATED, 7, True))
+            if origin in set(reduced["origin"])
+        ]
+        return part(alt.layer(*layers), heading)
 
     size_axis = alt.X("size_bytes:Q", title="packet size (bytes)", scale=alt.Scale(nice=False, padding=6))
     rank_axis = alt.X(
@@ -76,13 +82,14 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
         scale=alt.Scale(type="log", nice=False, padding=6),
         axis=alt.Axis(values=[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000]),
     )
-    order = alt.X("size_bytes:O", title="packet size (bytes)", sort=alt.SortField("rank"))
+    most = reduced.filter(pl.col("rank") <= TOP, origin=_COUNTED).sort("rank")["size_bytes"].to_list()
+    order = alt.X("size_bytes:O", title="packet size (bytes)", sort=most)
     top = alt.Chart(data).transform_filter(f"datum.rank <= {TOP} && datum.origin == '{_COUNTED}'")
-    bars = top.mark_bar(color="#2ca02c").encode(x=order, y=alt.Y("share:Q", title="packets (%)"), tooltip=tooltip)
-    sum_line = top.mark_line(color="#555555", point=alt.OverlayMarkDef(color="#555555")).encode(
+    bars = top.mark_bar(color=COLOURS[2]).encode(x=order, y=alt.Y("share:Q", title="packets (%)"), tooltip=tooltip)
+    sum_line = top.mark_line(color="#555", point=alt.OverlayMarkDef(color="#555")).encode(
         x=order, y=alt.Y("cumulative:Q")
     )
     frequent = part(alt.layer(bars, sum_line), f"The {TOP} most frequent sizes (bars) and their sum (line)")
     parts = (scatter(size_axis, f"Sizes of {title}"), frequent, scatter(rank_axis, "Shares by rank"))
-    chart: alt.VConcatChart = alt.vconcat(*parts).configure(background="white")
+    chart: alt.VConcatChart = styled(alt.vconcat(*parts))
     return chart

@@ -1,12 +1,14 @@
 """Throughput over time: payload acknowledged or received in each bin."""
 
+from collections.abc import Collection
+
 import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins, column_maximum
 from parshall.figures.figure import Figure
-from parshall.figures.frame import chart_data, frame, step_layers, value_axis
-from parshall.figures.legend import Legend
+from parshall.figures.frame import chart_data, frame, step_layers, sum_layers, value_axis
+from parshall.figures.legend import Legend, many
 from parshall.figures.reduction import Reduction
 
 TITLE = "Throughput (Mbit/s)"
@@ -50,12 +52,41 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
     )
 
 
-def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins, total_bytes: int) -> Figure:
-    """Draw one step for each bin."""
+def sums(reduction: Reduction, bins: Bins, named: Collection[int]) -> pl.DataFrame:
+    """Sum the throughput over flows, each connection once.
+
+    Parameters
+    ----------
+    reduction, bins
+        As for `reduce`.
+    named
+        The flows that have a line of their own.
+
+    Returns
+    -------
+    polars.DataFrame
+        Shape (bins from the first to the last with records, 3), sorted by time: ``time_s``, ``all`` (of all flows,
+        Mbit/s) and ``others`` (of those that are not named).
+    """
+    moved = reduction.moved(bins)
+    other = pl.when(~pl.col("flow").is_in(list(named))).then("bytes").otherwise(0)
+    found = moved.group_by("bin").agg(all=pl.col("bytes").sum(), others=other.sum())
+    numbers = moved.select(bin=pl.int_range(pl.col("bin").min(), pl.col("bin").max() + 1))
+    mbps = pl.col("all", "others").fill_null(0) * 8 / bins.width_s / 1e6
+    return (
+        numbers.join(found, on="bin", how="left").sort("bin").select(bins.middle_s(pl.col("bin")).alias("time_s"), mbps)
+    )
+
+
+def draw(
+    reduced: pl.DataFrame, legend: Legend, bins: Bins, total_bytes: int, summed: pl.DataFrame | None, flows: int
+) -> Figure:
+    """Draw one step for each bin; `summed` has the sums of a crowd, of `flows` flows."""
+    moved = f"{many(flows, 'flow')}; lines: {legend.flows_text}" if legend.note else legend.flows_text
     measures = " or ".join(sorted(reduced["measure"].unique())) if total_bytes else "moved"
     caption = (
         f"Payload {measures} per bin of {bins.width_text}, retransmissions not counted twice; "
-        f"{total_bytes / 1e6:,.1f} MB of {legend.flows_text}.{legend.colour_note} "
+        f"{total_bytes / 1e6:,.1f} MB of {moved}.{legend.colour_note} "
         f"The time ends {bins.last_share:.0%} into the last bin."
     )
     tooltip = [
@@ -64,6 +95,9 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins, total_bytes: int) ->
         alt.Tooltip("measure:N", title="payload"),
     ]
     data = chart_data(reduced, legend)
-    height = value_axis("Mbps", "Mbit/s", column_maximum(reduced, "Mbps"))
+    top = max(column_maximum(reduced, "Mbps"), 0 if summed is None else column_maximum(summed, "all"))
+    height = value_axis("Mbps", "Mbit/s", top)
     layers = step_layers(reduced, data, height, legend, bins, tooltip)
+    if summed is not None:
+        layers = [*sum_layers(summed, height, bins, flows, flows - len(legend.colours)), *layers]
     return frame("throughput", TITLE, caption, layers, legend)

@@ -1,13 +1,14 @@
 """Draws the figures of a study from their evaluation. It draws, and computes nothing."""
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import altair as alt
 
 from parshall.figures.figure import WIDTH_PX, styled
-from parshall.figures.legend import COLOURS
+from parshall.figures.legend import COLOURS, numbered
 
 HEIGHT_PX = 320
 PANEL_WIDTH_PX, PANEL_HEIGHT_PX = 360, 240
@@ -21,7 +22,7 @@ _PUBLISHED = "#6b7280"
 _DASHES = ([1, 0], [6, 3], [2, 2], [10, 3, 2, 3], [1, 4], [12, 4], [4, 1], [8, 2, 2, 2])
 # Marks of lines with equal values: next to each other where x is a factor, one within the other where it is measured.
 _DODGE_PX, _MARK_SIZES = 7, (150, 105, 70, 42, 24, 12)
-# Lines have different shapes, too, for those who cannot tell the colours.
+# Lines have different shapes, too, for those who cannot distinguish the colours; both are alike after 24 lines.
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 
 
@@ -30,11 +31,9 @@ def draw(figure: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> alt.T
 
     Lines that `others`, the figures of the same page, have too look the same there.
     """
-    lines = _lines([figure])
-    alike = [each for each in others if each["line_title"] == figure["line_title"] and {*_lines([each])} & {*lines}]
-    order = _lines([figure, *alike])
-    # Of more, some would look alike.
-    places = [order.index(line) for line in lines] if len(order) <= len(_SHAPES) else list(range(len(lines)))
+    lines = _lines(figure)
+    looks = numbered(_lines(each) for each in [*others, figure] if each["line_title"] == figure["line_title"])
+    places = [looks[line] for line in lines]
     panels = sorted({point.get("panel") or "" for point in figure["points"]}, key=_natural)
     is_single = len(panels) == 1
     charts = [_panel(figure, panel, lines, places, is_single) for panel in panels]
@@ -43,8 +42,34 @@ def draw(figure: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> alt.T
     return chart
 
 
-def _lines(figures: Sequence[dict[str, Any]]) -> list[str]:
-    return sorted({point.get("line") or "" for each in figures for point in each["points"]}, key=_natural)
+def split(figure: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return a figure with the panels that are worth a picture, and sentences of the others.
+
+    A panel with one mark is a sentence, and so is a figure whose runs all have one value. Without points, a figure has
+    no picture.
+    """
+    means = figure["means"]
+    if figure["is_raw"] or figure["published"] or not means:
+        return figure, []
+    values = {point["y"] for point in figure["points"]}
+    if len(values) == 1:
+        return {**figure, "points": [], "means": []}, [f"{figure['y_title']}: {values.pop():.4g} in every run."]
+    counts = Counter(row["panel"] for row in means)
+    alone = [row for row in means if counts[row["panel"]] == 1]
+    kept = {name: [row for row in figure[name] if counts[row.get("panel") or ""] > 1] for name in ("points", "means")}
+    return {**figure, **kept}, [_sentence(row, figure) for row in alone]
+
+
+def _sentence(row: dict[str, Any], figure: dict[str, Any]) -> str:
+    """Return what one mark would show."""
+    x = f"{row['x']:.4g}" if isinstance(row["x"], float) else row["x"]
+    names = ", ".join(name for name in (row["panel"], row["line"], f"{figure['x_title']} {x}") if name)
+    ends = f" ({row['y_low']:.4g} to {row['y_high']:.4g})" if row["y_low"] != row["y_high"] else ""
+    return f"{names}: {figure['y_title']} {row['y']:.4g}{ends}."
+
+
+def _lines(figure: dict[str, Any]) -> list[str]:
+    return sorted({point.get("line") or "" for point in figure["points"]}, key=_natural)
 
 
 def hidden(figure: dict[str, Any]) -> int:
@@ -198,13 +223,31 @@ def _is_drawable(row: dict[str, Any], figure: dict[str, Any]) -> bool:
 
 
 def _scale(figure: dict[str, Any], axis: str, points: list[dict[str, Any]], is_single: bool) -> alt.Scale:
-    """Return the scale of an axis, over all panels; percentages of repeats have the whole range."""
+    """Return the scale of an axis, over all panels; percentages of repeats have the range of `share_range`."""
     if figure[f"is_log_{axis}"]:
         return alt.Scale(type="log", nice=False, padding=12, **_domain(axis, points, is_single))
-    is_share = axis == "y" and figure["y_title"].endswith("(%)") and not figure["is_raw"]
-    if is_share and all(0 <= point["y"] <= 100 for point in points):
-        return alt.Scale(domain=[0, 100])
+    if axis == "y" and _is_share(figure, points):
+        return alt.Scale(domain=share_range([point["y"] for point in [*points, *figure["published"]]]))
     return alt.Scale(zero=True, **_domain(axis, points, is_single))
+
+
+def _is_share(figure: dict[str, Any], points: list[dict[str, Any]]) -> bool:
+    """Whether the vertical axis has percentages of repeats."""
+    is_linear = figure["y_title"].endswith("(%)") and not figure["is_raw"] and not figure["is_log_y"]
+    return is_linear and all(0 <= point["y"] <= 100 for point in points)
+
+
+def begins_at(figure: dict[str, Any]) -> int:
+    """Return where the vertical axis of percentages begins; 0 of all other figures."""
+    values = [point["y"] for point in [*figure["points"], *figure["published"]]]
+    return share_range(values)[0] if _is_share(figure, figure["points"]) else 0
+
+
+def share_range(values: Sequence[float]) -> list[int]:
+    """Return the ends of an axis of percentages: all, unless the values are near one end."""
+    if not values or min(values) < 90:
+        return [0, next(end for end in (1, 10, 100) if (values and max(values) <= end) or end == 100)]
+    return [99 if min(values) >= 99 else 90, 100]
 
 
 def _domain(axis: str, points: list[dict[str, Any]], is_single: bool) -> dict[str, Any]:

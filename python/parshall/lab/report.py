@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from altair.utils.schemapi import debug_mode
+
 from parshall.errors import UsageError, naming_damage
 from parshall.input_file import read_json
 from parshall.lab.bundle import STUDY, Bundle
 from parshall.lab.comparison import compare
-from parshall.lab.drawing import draw, hidden
+from parshall.lab.drawing import begins_at, draw, hidden, split
 from parshall.lab.evaluation import EVALUATION
 from parshall.lab.study import Finding
-from parshall.report.document import check_destination, render, write_document
+from parshall.report.document import check_destination, render, start_drawing, write_document
 from parshall.studies import NAMES
 
 
@@ -63,6 +65,7 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
     """
     bundles = [Bundle.open(directory) for directory in directories]
     check_destination(output or bundles[-1].directory)
+    start_drawing()
     evaluations = [read_evaluation(directory) for directory in directories]
     bundle, evaluation = bundles[-1], evaluations[-1]
     resume = f"write its evaluation again: parshall lab resume {bundle.directory}"
@@ -70,15 +73,29 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
         comparison = None
         if len(bundles) == 2:
             comparison = compare(bundles[0], evaluations[0], bundles[1], evaluations[1])
-        figures = [_drawn(figure, evaluation["figures"]) for figure in evaluation["figures"]]
+        figures = _drawn(evaluation["figures"])
         page = _render(title or evaluation["title"], bundle, evaluation, figures, comparison)
         drawn = [(Path(figure["name"]).name, figure["specification"]) for figure in figures if figure["specification"]]
     return write_document(output or bundle.directory, page, drawn)
 
 
-def _drawn(figure: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    specification = draw(figure, others).to_dict() if figure["points"] else None
-    return {**figure, "specification": specification, "caption": _caption(figure)}
+def _drawn(figures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the figures with their specification (None without a picture), and sentences in place of pictures."""
+    parts = [split(figure) for figure in figures]
+    pictures = [picture for picture, _ in parts]
+    said: set[str] = set()
+    found = []
+    # The tests hold figures against Vega-Lite's schema, which takes longer here than all else that draws them.
+    with debug_mode(False):
+        for picture, sentences in parts:
+            # Panels of one figure of a document may share a sentence.
+            finding = "" if picture["finding"] in said else picture["finding"]
+            if picture["points"] or sentences:
+                said.add(finding)
+            specification = draw(picture, pictures).to_dict(validate=False) if picture["points"] else None
+            texts = {"finding": finding, "sentences": sentences, "caption": _caption(picture)}
+            found.append({**picture, **texts, "specification": specification})
+    return found
 
 
 def _caption(figure: dict[str, Any]) -> str:
@@ -91,6 +108,8 @@ def _caption(figure: dict[str, Any]) -> str:
         text = f"Marks: mean of {runs} runs; bars: minimum and maximum; faint: every run."
     if count := hidden(figure):
         text += f" {count} values at 0 are not drawn: the axis is logarithmic."
+    if begin := begins_at(figure):
+        text += f" The axis begins at {begin} %."
     return f"{text} Grey diamonds: published." if figure["published"] else text
 
 
@@ -113,7 +132,9 @@ def _render(
             f" --at {shlex.quote(f'{name}=' + ','.join(values))}" for name, values in bundle.about.get("at", {}).items()
         ),
         evaluation=evaluation,
-        figures=figures,
+        figures=[each for each in figures if each["specification"] or each["sentences"]],
+        findings=list(dict.fromkeys(each["finding"] for each in figures if each["finding"])),
+        without_data=[each["title"] for each in figures if not each["specification"] and not each["sentences"]],
         # A table has them.
         stated={Finding(**_measured(each)).sentence for each in evaluation["statements"]},
         comparison=comparison,

@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 
 from parshall.errors import ParshallError, UsageError
-from parshall.figures.file import save
 from parshall.figures.panels import Panel, draw
 from parshall.input_file import brief
 from parshall.model.network import Model
 from parshall.model.simulation import Results, run
 from parshall.model.variation import BACKGROUND, main_sink
+from parshall.report.figure_file import save
 from parshall.table_file import read_table
 from parshall.whole_file import write_whole
 

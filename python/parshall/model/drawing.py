@@ -12,8 +12,9 @@ from typing import Any
 import altair as alt
 
 from parshall.errors import UsageError
-from parshall.figures import file as figure_file
+from parshall.figures.figure import ON_PALE_FILL, styled
 from parshall.model.network import Model
+from parshall.report import figure_file
 
 COLUMN_PX = 190
 ROW_PX = 74
@@ -142,15 +143,15 @@ def draw(model: Model) -> alt.LayerChart:
     dash = alt.condition("datum.is_clone", alt.value([4, 3]), alt.value([1, 0]))
     fills = alt.Scale(domain=[*stations, "source", "sink"], range=[*_colours(len(stations)), "#ffffff", "#dddddd"])
     layers = [
-        edge.mark_rule(color="#777777").encode(x("left"), y("from_y"), x2="right:Q", y2="to_y:Q", strokeDash=dash),
+        edge.mark_rule(color="#999").encode(x("left"), y("from_y"), x2="right:Q", y2="to_y:Q", strokeDash=dash),
         # Blocking edges end in a bar, the others in an arrow.
         edge.transform_filter("datum.blocks")
-        .mark_rule(color="#333333", strokeWidth=3)
+        .mark_rule(color="#333", strokeWidth=3)
         .encode(x("right"), y("bar_top"), y2="bar_bottom:Q"),
         edge.transform_filter("!datum.blocks")
-        .mark_point(shape="triangle-right", filled=True, size=60, color="#777777", opacity=1)
+        .mark_point(shape="triangle-right", filled=True, size=60, color="#999", opacity=1)
         .encode(x("right"), y("to_y")),
-        edge.mark_text(fontSize=9, color="#555555", dy=-6).encode(x("middle_x"), y("middle_y"), text="text:N"),
+        edge.mark_text(fontSize=9, color="#555", dy=-6).encode(x("middle_x"), y("middle_y"), text="text:N"),
         box.mark_rect(stroke="#555555", cornerRadius=5).encode(
             x("left"),
             y("top"),
@@ -158,11 +159,10 @@ def draw(model: Model) -> alt.LayerChart:
             y2="bottom:Q",
             fill=alt.Fill("station:N", scale=fills, title="station", legend=alt.Legend(orient="bottom")),
         ),
-        box.mark_text(fontSize=10, lineHeight=14).encode(x("x"), y("text_y"), text="text:N"),
+        box.mark_text(fontSize=10, lineHeight=14, color=ON_PALE_FILL).encode(x("x"), y("text_y"), text="text:N"),
     ]
-    chart: alt.LayerChart = (
-        alt.layer(*layers)
-        .properties(
+    chart: alt.LayerChart = styled(
+        alt.layer(*layers).properties(
             width=width + COLUMN_PX / 2,
             height=height + ROW_PX / 2,
             title=alt.TitleParams(
@@ -170,8 +170,6 @@ def draw(model: Model) -> alt.LayerChart:
                 anchor="start",
             ),
         )
-        .configure(font="Helvetica, Arial, sans-serif", background="white")
-        .configure_view(stroke=None)
     )
     return chart
 
@@ -215,4 +213,4 @@ def save(model: Model, path: Path) -> None:
     """Draw a network into a file; raise `UsageError` if its suffix is unknown."""
     if path.suffix not in figure_file.SUFFIXES:
         raise UsageError(f"{path}: has suffix {path.suffix or 'none'}; expected {', '.join(figure_file.SUFFIXES)}")
-    figure_file.save(draw(model), path)
+    figure_file.save(draw(model), path, is_fixed=True)

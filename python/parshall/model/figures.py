@@ -9,7 +9,6 @@ from pathlib import Path
 
 import polars as pl
 
-from parshall.figures.file import save
 from parshall.figures.panels import Panel, draw
 from parshall.model.builtin import FORWARDED, parameters
 from parshall.model.builtin.bsd import GRAINS_US, BsdRouter
@@ -19,6 +18,7 @@ from parshall.model.network import Model
 from parshall.model.published import CALIBRATIONS
 from parshall.model.simulation import run
 from parshall.model.sweep import sweep
+from parshall.report.figure_file import save
 from parshall.whole_file import write_whole
 
 SEED = 2002

@@ -1,11 +1,14 @@
 """What all reports share: a self-contained HTML page, and every figure beside it as PNG and SVG."""
 
+import contextlib
 import itertools
 import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -17,6 +20,7 @@ import vl_convert
 from markupsafe import Markup
 
 from parshall.errors import ParshallError, UsageError, file_error
+from parshall.figures.figure import DARK
 from parshall.figures.frame import POINTER_LAYER
 from parshall.input_file import brief
 from parshall.report.account import hook_accounts, total
@@ -97,20 +101,48 @@ def write_document(
 def _write_images(
     directory: Path, figures: list[tuple[str, Mapping[str, Any]]], progress: Callable[[str], None]
 ) -> None:
-    for number, (name, specification) in enumerate(figures, 1):
-        progress(f"drawing figure {number} of {len(figures)}")
-        try:
-            drawing = vl_convert.vegalite_to_svg(_still(specification))
-            pixels = vl_convert.svg_to_png(_MARK.sub(_flat, drawing), scale=_PNG_SCALE)
-        except (ValueError, RuntimeError) as error:
-            # Titles of others are parts of expressions of the library.
-            reason = brief(str(error).partition("\n")[0])
-            raise ParshallError(
-                f"figure {name}: cannot be drawn ({reason}); the file that it shows is damaged"
-            ) from None
-        stem = f"{FIGURE_DIRECTORY}/{name}"
-        write_whole(Path(f"{stem}.svg"), drawing, below=directory)
-        write_whole(Path(f"{stem}.png"), pixels, below=directory)
+    # Pixels are made while the next figure is drawn.
+    pool = ThreadPoolExecutor(1)
+    try:
+        pixels = {}
+        for number, (name, specification) in enumerate(figures, 1):
+            progress(f"drawing figure {number} of {len(figures)}")
+            with _naming(name):
+                drawing = vl_convert.vegalite_to_svg(_still(specification))
+            write_whole(Path(f"{FIGURE_DIRECTORY}/{name}.svg"), drawing, below=directory)
+            pixels[name] = pool.submit(_pixels, drawing)
+        for name, made in pixels.items():
+            with _naming(name):
+                content = made.result()
+            write_whole(Path(f"{FIGURE_DIRECTORY}/{name}.png"), content, below=directory)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Name the figure that cannot be drawn."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        # Titles of others are parts of expressions of the library.
+        reason = brief(str(error).partition("\n")[0])
+        raise ParshallError(f"figure {name}: cannot be drawn ({reason}); the file that it shows is damaged") from None
+
+
+def start_drawing() -> None:
+    """Start what draws images, which takes a second, while logs are read."""
+    threading.Thread(target=vl_convert.vegalite_to_svg, args=({"mark": "point"},), daemon=True).start()
+
+
+def image_of(specification: Mapping[str, Any], suffix: str) -> str | bytes:
+    """Return a figure as SVG, or as PNG with two pixels for each of the figure's: sharp in print and on screens."""
+    drawing = vl_convert.vegalite_to_svg(_still(specification))
+    return drawing if suffix == ".svg" else _pixels(drawing)
+
+
+def _pixels(drawing: str) -> bytes:
+    return vl_convert.svg_to_png(_MARK.sub(_flat, drawing), scale=_PNG_SCALE)
 
 
 def _flat(mark: re.Match[str]) -> str:
@@ -128,12 +160,22 @@ def _still(specification: Mapping[str, Any]) -> dict[str, Any]:
 
     With a zoom, each line is clipped by itself, and an image of 200 lines takes eight seconds in place of one.
     """
-    still = dict(specification)
+    still = _stacked(specification)
     if "params" in still:
         still["params"] = [each for each in still["params"] if each.get("bind") != "scales"]
     if "layer" in still:
         still["layer"] = [layer for layer in still["layer"] if layer.get("name") != POINTER_LAYER]
     return still
+
+
+def _stacked(specification: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the specification with its legends below each other: beside each other, they leave a narrow page.
+
+    Vega has this setting; Vega-Lite's schema does not know it.
+    """
+    config = specification.get("config", {})
+    legend = {**config.get("legend", {}), "layout": {"top": {"direction": "vertical", "anchor": "start"}}}
+    return {**specification, "config": {**config, "legend": legend}}
 
 
 def figures_in(parts: Iterable[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -175,7 +217,7 @@ def render(
     return templates.get_template(template).render(
         written=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         style=Markup(_page_text("report.css")),
-        script=Markup(_page_text(script)),
+        script=Markup(f"const DARK = {json.dumps(DARK)};\n{_page_text('figures.js')}\n{_page_text(script)}"),
         vega=Markup(_vega()) if has_figures else "",
         renderer=lambda specification: "svg" if len(json.dumps(specification)) < _SVG_CHARS_MAX else "canvas",
         **values,
@@ -185,7 +227,7 @@ def render(
 def as_data(specification: Mapping[str, Any]) -> Markup:
     """Return JSON for a ``script`` element, with ``<`` escaped."""
     # The page has its own headings and captions; only separate files show the title.
-    bare = {key: value for key, value in specification.items() if key != "title"}
+    bare = {key: value for key, value in _stacked(specification).items() if key != "title"}
     return Markup(json.dumps(bare, ensure_ascii=True).replace("<", "\\u003c"))
 
 

@@ -18,6 +18,7 @@ from parshall.report.document import (
     identities,
     part_of,
     render,
+    start_drawing,
     write_document,
 )
 
@@ -70,6 +71,8 @@ def write_report(
         raise UsageError("no log: name at least one")
     directory = Path(directory)
     check_destination(directory)
+    if images:
+        start_drawing()
     parts = [
         _part(name, identity, log, progress)
         for (name, log), identity in zip(logs.items(), identities(logs), strict=True)

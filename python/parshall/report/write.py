@@ -13,7 +13,15 @@ from parshall.errors import UsageError
 from parshall.figures import Legend, Reduction, figures_of, legends, reduction
 from parshall.report import summary
 from parshall.report.account import Account, findings, flow_accounts, flow_total
-from parshall.report.document import check_destination, figures_in, identities, part_of, render, write_document
+from parshall.report.document import (
+    check_destination,
+    figures_in,
+    identities,
+    part_of,
+    render,
+    start_drawing,
+    write_document,
+)
 from parshall.report.links import links
 from parshall.report.retransmissions import cause_rows
 
@@ -67,6 +75,8 @@ def write_report(
         raise UsageError("no log: name at least one")
     directory = Path(directory)
     check_destination(directory)
+    if images:
+        start_drawing()
     reductions = [_reduced(name, log, progress) for name, log in logs.items()]
     progress("drawing")
     names = legends(reductions)

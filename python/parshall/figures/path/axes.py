@@ -1,12 +1,14 @@
 """What the figures of a path log share: axes of times, colours of stages. It draws, and computes nothing."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
-from parshall.figures.legend import COLOURS
+from parshall.figures.legend import COLOURS, numbered
+from parshall.figures.path.reduction import PATHS, PathReduction
+from parshall.path.stages import STAGES
 from parshall.quantities import duration_text
 
 INK, BAR = "#222", "#0072B2"
@@ -33,23 +35,25 @@ def time_ticks(low_ns: float, high_ns: float, **settings: Any) -> alt.Axis:
     low, high = math.log10(max(low_ns, 1)), math.log10(max(high_ns, 2))
     powers = range(math.floor(low), math.ceil(high) + 1)
     steps = (1,) if high - low > _DECADES_WITH_STEPS else (1, 2, 5)
-    return alt.Axis(
-        values=[float(step * 10**power) for power in powers for step in steps], labelExpr=TIME_LABEL, **settings
-    )
+    values = [float(step * 10**power) for power in powers for step in steps]
+    return alt.Axis(values=values, labelExpr=TIME_LABEL, labelOverlap="greedy", **settings)
 
 
-def stage_colours(stages: Sequence[str]) -> alt.Scale:
-    """Return colours for the stages of a code path, in their order."""
-    return alt.Scale(domain=list(stages), range=[_colour(number) for number in range(len(stages))])
+def stage_colours(reduction: PathReduction, stages: Sequence[str]) -> dict[str, str]:
+    """Return the colour of each of some stages, the same in all figures of a log."""
+    drops = reduction.drops["place"].unique()
+    numbers = numbered([*map(reduction.stages_of, PATHS), [stage for stage in STAGES if stage in drops]])
+    return {stage: _STAGE_COLOURS[numbers[stage] % len(_STAGE_COLOURS)] for stage in stages}
 
 
-def dark_stages(stages: Sequence[str]) -> list[str]:
+def stage_scale(colours: Mapping[str, str]) -> alt.Scale:
+    """Return the scale of `stage_colours`."""
+    return alt.Scale(domain=list(colours), range=list(colours.values()))
+
+
+def dark_stages(colours: Mapping[str, str]) -> list[str]:
     """Return the stages on whose colours white letters are read best."""
-    return [stage for number, stage in enumerate(stages) if _colour(number) in _DARK]
-
-
-def _colour(number: int) -> str:
-    return _STAGE_COLOURS[number % len(_STAGE_COLOURS)]
+    return [stage for stage, colour in colours.items() if colour in _DARK]
 
 
 def time_text(time_ns: float) -> str:

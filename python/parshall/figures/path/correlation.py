@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from parshall.figures.figure import Figure, finished, rows_of
+from parshall.figures.figure import ON_PALE_FILL, Figure, finished, rows_of
 from parshall.figures.path.axes import BAR, time_scale, time_ticks
 from parshall.figures.path.reduction import PathReduction
 
@@ -50,9 +50,9 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     first, second = sorted((top["first"], top["second"]), key=stages.index)
     packets = int(reduced["packets"].max() or 0)  # type: ignore[arg-type]
     caption = (
-        f"Left: Spearman's rank correlation of the times of two stages, each since the stage before, of {packets:,} "
+        f"Table: Spearman's rank correlation of the times of two stages, each since the stage before, of {packets:,} "
         f"packets taken evenly. "
-        f"Right: the pair that correlates most, {first} and {second} ({top['correlation']:+.2f}), one point a packet. "
+        f"Points: the pair that correlates most, {first} and {second} ({top['correlation']:+.2f}), one point a packet. "
         "Times that grow together have a common cause, such as a busy CPU; a model that draws them independently "
         "misses it."
     )
@@ -68,8 +68,10 @@ def _table(reduced: pl.DataFrame, stages: list[str]) -> Any:
     scale = alt.Scale(domain=[-1, 0, 1], range=["#0072B2", "#ffffff", "#D55E00"], interpolate="lab")
     colour = alt.Color("correlation:Q", scale=scale, legend=None)
     tooltip = ["first:N", "second:N", alt.Tooltip("correlation:Q", format="+.3f"), alt.Tooltip("packets:Q", format=",")]
-    cells = base.mark_rect(stroke="#eee").encode(x=x, y=y, color=colour, tooltip=tooltip)
-    texts = base.mark_text(fontSize=11).encode(x=x, y=y, text=alt.Text("correlation:Q", format="+.2f"))
+    cells = base.mark_rect(stroke="#e8e8e8").encode(x=x, y=y, color=colour, tooltip=tooltip)
+    texts = base.mark_text(fontSize=11, color=ON_PALE_FILL).encode(
+        x=x, y=y, text=alt.Text("correlation:Q", format="+.2f")
+    )
     return alt.layer(cells, texts).properties(width=_PANEL_PX, height=_PANEL_PX)
 
 

@@ -3,8 +3,8 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.figure import WIDTH_PX, Figure, finished, rows_of
-from parshall.figures.path.axes import stage_colours
+from parshall.figures.figure import PAPER, WIDTH_PX, Figure, finished, rows_of
+from parshall.figures.path.axes import stage_colours, stage_scale
 from parshall.figures.path.reduction import PathReduction
 from parshall.path.stages import STAGES
 
@@ -38,12 +38,15 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction) -> Figure:
     y = alt.Y("reason:N", title=None, sort=reasons, axis=alt.Axis(labelLimit=260, ticks=False, domain=False))
     bars = (
         alt.Chart(rows_of(reduced))
-        .mark_bar(stroke="white", strokeWidth=1)
+        .mark_bar(stroke=PAPER, strokeWidth=1)
         .encode(
             y=y,
             x=alt.X("sum(packets):Q", title="packets", scale=alt.Scale(domain=[0, top], nice=False), axis=axis),
             color=alt.Color(
-                "place:N", scale=stage_colours(places), sort=places, legend=alt.Legend(title="dropped after stage")
+                "place:N",
+                scale=stage_scale(stage_colours(reduction, places)),
+                sort=places,
+                legend=alt.Legend(title="dropped after stage"),
             ),
             order="order:Q",
             tooltip=["reason:N", "place:N", alt.Tooltip("packets:Q", format=",")],

@@ -3,8 +3,8 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.figure import WIDTH_PX, Figure, finished, rows_of
-from parshall.figures.path.axes import dark_stages, stage_colours, time_text
+from parshall.figures.figure import ON_FILL, ON_PALE_FILL, PAPER, WIDTH_PX, Figure, finished, rows_of
+from parshall.figures.path.axes import dark_stages, stage_colours, stage_scale, time_text
 from parshall.figures.path.reduction import PERCENTILES, PathReduction
 from parshall.path.stages import WHOLE
 
@@ -52,12 +52,13 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     """Draw one bar a percentile, with a part for each stage."""
     rows = reduced["percentile"].unique(maintain_order=True).to_list()
     stages = [stage for stage in reduction.stages_of(path) if stage in set(reduced["stage"])]
+    colours = stage_colours(reduction, stages)
     base = alt.Chart(rows_of(reduced))
     y = alt.Y("percentile:N", title=None, sort=rows, axis=alt.Axis(labelFontSize=13, ticks=False, domain=False))
     x = alt.X("from_percent:Q", title="part of the whole path (%)", scale=alt.Scale(domain=[0, 100], nice=False))
     colour = alt.Color(
         "stage:N",
-        scale=stage_colours(stages),
+        scale=stage_scale(colours),
         sort=stages,
         legend=alt.Legend(title=["stage: time since", "the stage before"], orient="right", symbolType="square"),
     )
@@ -68,13 +69,13 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
         alt.Tooltip("percent:Q", title="of the whole (%)", format=".1f"),
         alt.Tooltip("packets:Q", format=","),
     ]
-    bars = base.mark_bar(stroke="white", strokeWidth=1.2).encode(
+    bars = base.mark_bar(stroke=PAPER, strokeWidth=1.2).encode(
         x=x, x2="until_percent:Q", y=y, color=colour, tooltip=tooltip
     )
     ink = (
-        alt.when(alt.FieldOneOfPredicate("stage", dark_stages(stages)))
-        .then(alt.value("white"))
-        .otherwise(alt.value("#111"))
+        alt.when(alt.FieldOneOfPredicate("stage", dark_stages(colours)))
+        .then(alt.value(ON_FILL))
+        .otherwise(alt.value(ON_PALE_FILL))
     )
     names = base.mark_text(fontSize=12).encode(x=alt.X("middle_percent:Q"), y=y, text="label:N", color=ink)
     counts = reduced.group_by("percentile", maintain_order=True).agg(pl.col("packets").first())

@@ -2,7 +2,7 @@
 // flows.
 "use strict";
 (() => {
-  const drawn = [];
+  let drawn = [];
   let sharing = false;
 
   // Applies a change to the other figures; the changes that they then signal are ignored.
@@ -26,22 +26,9 @@
     });
   }
 
-  async function draw(element) {
-    const specification = JSON.parse(document.getElementById(element.dataset.specification).textContent);
-    specification.width = "container";
-    // Fit the legend to the page: a name takes some 220 pixels.
-    specification.config.legend.columns = Math.max(1, Math.min(4, Math.floor(element.clientWidth / 220)));
-    const { view } = await window.vegaEmbed(element, specification, {
-      renderer: element.dataset.renderer,
-      actions: { export: true, source: false, compiled: false, editor: false },
-    });
-    const figure = { view, log: element.dataset.log };
-    drawn.push(figure);
-    listen(figure);
-  }
-
-  Promise.all([...document.querySelectorAll(".chart")].map(draw)).then(() => {
-    document.documentElement.dataset.figures = String(drawn.length);
+  parshallFigures.drawAll((elements, views) => {
+    drawn = views.map((view, number) => ({ view, log: elements[number].dataset.log }));
+    drawn.forEach(listen);
     window.parshallFigures = drawn;
   });
 })();
