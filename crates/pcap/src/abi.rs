@@ -56,6 +56,22 @@ pub unsafe fn instructions<'program>(
     Some(unsafe { std::slice::from_raw_parts(program.instructions, program.length as usize) })
 }
 
+/// The same, to change them.
+///
+/// # Safety
+/// As above, and nothing else refers to them.
+pub unsafe fn instructions_mut<'program>(
+    program: *mut Program,
+) -> Option<&'program mut [ClassicInstruction]> {
+    // SAFETY: the caller vouches for the pointer.
+    let program = unsafe { program.as_ref() }?;
+    if program.instructions.is_null() {
+        return None;
+    }
+    // SAFETY: as above.
+    Some(unsafe { std::slice::from_raw_parts_mut(program.instructions, program.length as usize) })
+}
+
 /// `pcap_handler`.
 pub type Handler = unsafe extern "C-unwind" fn(*mut c_uchar, *const PacketHeader, *const c_uchar);
 

@@ -12,6 +12,8 @@ use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
 use parshall_core::filter::emit::LinkLayer;
 use parshall_core::filter::{MergedFilter, Subscription};
 
+use super::live_words::WithoutLiveWords;
+
 const DLT_EN10MB: c_int = 1;
 const DLT_RAW: c_int = 12;
 const PCAP_NETMASK_UNKNOWN: u32 = 0xffff_ffff;
@@ -89,6 +91,21 @@ impl Compiler {
     }
 
     fn compile_by(
+        &mut self,
+        expression: &CString,
+        is_optimized: bool,
+    ) -> Result<Vec<ClassicInstruction>, String> {
+        self.compile_all_words(expression, is_optimized)
+            .or_else(|complaint| {
+                let text = expression.to_str().ok();
+                let without = text.and_then(WithoutLiveWords::new).ok_or(complaint)?;
+                let mut instructions = self.compile_all_words(&without.expression, false)?;
+                without.restore(&mut instructions);
+                Ok(instructions)
+            })
+    }
+
+    fn compile_all_words(
         &mut self,
         expression: &CString,
         is_optimized: bool,

@@ -3,6 +3,7 @@
 
 mod expression;
 mod libpcap;
+mod live_words;
 mod load;
 mod mistake;
 mod pieces;
@@ -11,5 +12,6 @@ mod words;
 
 pub use expression::{Expression, ExpressionError};
 
+pub use live_words::WithoutLiveWords;
 pub use load::{LoadError, Maps, load};
 pub use trial::{Trial, try_out};

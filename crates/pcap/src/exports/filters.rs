@@ -6,10 +6,11 @@ use std::sync::Mutex;
 
 use libc::{c_char, c_int};
 use parshall_core::filter::classic::{ClassicInstruction, FrameView};
+use parshall_kernel::filter::WithoutLiveWords;
 
 use super::borrowed::{Compiling, with, with_dead};
 use super::{activated, fail};
-use crate::abi::{DLT_EN10MB, Pcap, Program, instructions};
+use crate::abi::{DLT_EN10MB, Pcap, Program, instructions, instructions_mut};
 use crate::cancellation::Uncancellable;
 use crate::forwards::{bpf_validate, system_function};
 use crate::live::Live;
@@ -106,10 +107,25 @@ pub unsafe extern "C-unwind" fn pcap_compile(
             Ok(borrowed) => (borrowed, FrameView::Untagged),
             Err(()) => (None, FrameView::Whole),
         };
-        let compile = |system| compile(system, program, expression, optimize, netmask);
         let status = match &borrowed {
-            Some(borrowed) => with(handle, borrowed.0, compile),
-            None => with_dead(handle, live, compile),
+            Some(borrowed) => with(handle, borrowed.0, |system| {
+                compile(system, program, expression, optimize, netmask)
+            }),
+            None => with_dead(handle, live, |dead| {
+                let status = compile(dead, program, expression, optimize, netmask);
+                let without =
+                    (status != 0).then(|| text.to_str().ok().and_then(WithoutLiveWords::new));
+                let Some(without) = without.flatten() else {
+                    return status;
+                };
+                let status = compile(dead, program, without.expression.as_ptr(), 0, netmask);
+                if status == 0
+                    && let Some(instructions) = instructions_mut(program)
+                {
+                    without.restore(instructions);
+                }
+                status
+            }),
         };
         if status == 0
             && let Some(instructions) = instructions(program)
