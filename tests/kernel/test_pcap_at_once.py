@@ -16,6 +16,7 @@ __all__ = ["place"]
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 TOGETHER = 33
 FIRST_KIND = 0x8900
+OPENED_IN_ALL = 13
 
 
 def test_programs_that_start_together_see_their_packets(
@@ -43,6 +44,21 @@ def test_programs_that_start_together_see_their_packets(
         assert "without the ring" not in errors.read_text()
         ((_, _, packet),) = stamped(file)
         assert packet == frame(number, 60, kind=FIRST_KIND + number)
+
+
+def test_captures_open_in_one_ring_whatever_interrupts_the_keeper_s_answers(
+    place: Place, until: Callable[..., None], tmp_path: Path
+) -> None:
+    """Signals come all the time, threads open captures, and forked children theirs."""
+    with Script(place, True, tmp_path, INTERRUPTED_OPENING) as program:
+        said = program.wait_for("ready")
+        assert "parshall:" not in said
+        (ring,) = place.rings().values()
+        # Those of children have ended.
+        until("its own are left", lambda: len(next(iter(place.rings().values()))["subscribers"]) == OPENED_IN_ALL)
+        place.sender.send([frame(number, 60) for number in range(3)])
+        assert program.answer() == {"read": [3] * OPENED_IN_ALL, "received": [3] * OPENED_IN_ALL, "children": [0] * 4}
+    assert ring["subscribers"]
 
 
 def test_counts_leave_out_what_a_new_filter_rejects(place: Place, tmp_path: Path) -> None:
@@ -89,6 +105,41 @@ def test_signals_of_a_program_are_as_without_the_ring(place: Place) -> None:
         ignored.append(int(re.search(r"SigIgn:\s+(\w+)", shown)[1], 16))
     assert ignored[0] == ignored[1]
 
+
+# Opens captures in threads and in forked children while signals come; then each reads.
+INTERRUPTED_OPENING = (
+    STATISTICS
+    + """
+signal.signal(signal.SIGALRM, lambda *_: None)
+def send_signals(interval_s): signal.setitimer(signal.ITIMER_REAL, interval_s, interval_s)
+send_signals(0.001)
+handles, children = [], []
+def open_one(): handles.append(filtered(opened(100), sys.argv[2]))
+open_one()
+for number in range(4):
+    threads = [threading.Thread(target=open_one) for _ in range(2)]
+    for thread in threads: thread.start()
+    # The kernel begins a fork again after each signal.
+    send_signals(0)
+    child = os.fork()
+    send_signals(0.001)
+    if child == 0:
+        lib.pcap_close(filtered(opened(100), sys.argv[2]))
+        os._exit(0)
+    open_one()
+    for thread in threads: thread.join()
+    children.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print("ready", file=sys.stderr, flush=True)
+found = {"read": [], "received": [], "children": children}
+for pcap in handles:
+    read = 0
+    while read < 3: read += lib.pcap_next_ex(pcap, ctypes.byref(header), ctypes.byref(data))
+    found["read"].append(read)
+    found["received"].append(received(pcap))
+send_signals(0)
+print(json.dumps(found))
+"""
+)
 
 # Counts what was received before it reads it.
 COUNTING = (

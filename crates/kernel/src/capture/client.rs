@@ -281,8 +281,7 @@ impl Client {
             .map_err(|error| connection_error(&name, &error))?;
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.channel.receive(left) {
+            match self.channel.receive_until(deadline) {
                 Ok((
                     answer @ (Answer::Event(_) | Answer::Account { .. } | Answer::Merged { .. }),
                     _,
@@ -291,8 +290,6 @@ impl Client {
                     self.message.push_back(message);
                 }
                 Ok(answered) => return Ok(answered),
-                // A signal ends a wait early.
-                Err(error) if error.kind() == io::ErrorKind::TimedOut && !left.is_zero() => {}
                 Err(error) => return Err(connection_error(&name, &error)),
             }
         }
@@ -346,7 +343,7 @@ fn request_first(
 ) -> io::Result<(Answer, Vec<OwnedFd>)> {
     let sent = channel.send(request, &[]);
     channel
-        .receive(patience)
+        .receive_until(Instant::now() + patience)
         .map_err(|error| sent.err().unwrap_or(error))
 }
 

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
@@ -84,10 +85,8 @@ impl Channel {
         let last = parts.pop().unwrap_or_default();
         for part in parts {
             self.send_part(&part, &[])?;
-            poll(
-                &mut [PollFd::new(&self.socket, PollFlags::OUT)],
-                Some(&PART_PATIENCE),
-            )?;
+            let mut waiting = [PollFd::new(&self.socket, PollFlags::OUT)];
+            retry_on_intr(|| poll(&mut waiting, Some(&PART_PATIENCE)))?;
         }
         self.send_part(&last, descriptors)
     }
@@ -158,7 +157,25 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for a message, at most this long for each part. Parts of an incomplete message are kept for the next call.
+    /// Waits for a message up to a time, whatever signals come.
+    ///
+    /// # Errors
+    /// As of [`Channel::receive`].
+    pub fn receive_until<T: DeserializeOwned>(
+        &mut self,
+        deadline: Instant,
+    ) -> io::Result<(T, Vec<OwnedFd>)> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.receive(left) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && !left.is_zero() => {}
+                received => return received,
+            }
+        }
+    }
+
+    /// Waits for a message, at most this long for each part; a signal ends the wait early. Parts of an incomplete message
+    /// are kept for the next call.
     ///
     /// # Errors
     /// `UnexpectedEof` when the other end has closed, `TimedOut`, `InvalidData` for what is no message.

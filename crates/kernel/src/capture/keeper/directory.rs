@@ -151,13 +151,22 @@ impl Drop for Listener {
     }
 }
 
+/// A locked file. Dropping it ends the lock, also where a child that another thread forked has the file, too.
+pub struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// Locks a file of the directory, which is made if needed: with `LOCK`, no other process makes or removes sockets.
-/// The lock lasts as long as the file that it returns. Without it, a stale socket could be replaced by a living one just
+/// Without it, a stale socket could be replaced by a living one just
 /// before it is removed, and one that does not listen yet would look stale.
 ///
 /// # Errors
 /// The error of the system; `TimedOut` when another process holds it too long.
-pub fn lock(name: &str) -> io::Result<OwnedFd> {
+pub fn lock(name: &str) -> io::Result<Lock> {
     create_directory()?;
     // A FIFO in its place is not waited for.
     let flags =
@@ -174,7 +183,7 @@ pub fn lock(name: &str) -> io::Result<OwnedFd> {
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
+            Ok(()) => return Ok(Lock(file)),
             Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
                 std::thread::sleep(LOCK_INTERVAL);
             }
@@ -255,7 +264,14 @@ pub fn connect_to(name: &str) -> Result<OwnedFd, CaptureError> {
     let socket = open(SocketFlags::CLOEXEC).map_err(|error| fail(&error.to_string()))?;
     set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_PATIENCE))
         .map_err(|error| fail(&error.to_string()))?;
-    match connect(&socket, &address).map_err(io::Error::from) {
+    let deadline = Instant::now() + CONNECT_PATIENCE;
+    let connected = loop {
+        match connect(&socket, &address) {
+            Err(Errno::INTR) if Instant::now() < deadline => {}
+            connected => break connected.map_err(io::Error::from),
+        }
+    };
+    match connected {
         Ok(()) => match socket_peercred(&socket) {
             Ok(peer) if is_trusted(peer.uid.as_raw()) => Ok(socket),
             Ok(peer) => Err(fail(&format!(
