@@ -48,7 +48,7 @@ fn main() {
                 "{clang} could not compile bpf/{object}.bpf.c: see above"
             )),
             Err(error) => fail(&format!(
-                "{clang}: {error}; name another clang by CLANG=..."
+                "{clang}: {error}; name another clang by CLANG=PATH"
             )),
         }
     }
@@ -93,6 +93,6 @@ fn find_clang() -> String {
         }
     }
     fail(&format!(
-        "no clang of version {CLANG_MAJOR_MIN} or newer: install the newest clang-N that your release packages, or name one by CLANG=..."
+        "no clang of version {CLANG_MAJOR_MIN} or newer: install the newest clang-N that your release packages, or name one by CLANG=PATH"
     ))
 }
