@@ -83,7 +83,7 @@ __noinline int refusal_of(struct __sk_buff *skb, __u64 cookie)
 	const __u32 decisive = FLAG_SYN | FLAG_ACK | FLAG_RST | FLAG_FIN;
 	struct cursor at = { (void *)(long)skb->data, (void *)(long)skb->data_end };
 	struct tcp_sock *tp = listener_of(skb);
-	struct tcphdr *tcp = parse_tcp(&at, skb->protocol);
+	struct tcphdr *tcp = parse_tcp(skb, &at);
 	struct tcp_request_sock *request;
 	struct bpf_sock_tuple ends = {};
 	enum refusal refusal = NOT_REFUSED;

@@ -59,14 +59,22 @@ struct {
 	__type(value, __u32);
 } jumps SEC(".maps");
 
-/* Adds to the counts of every subscriber in a mask. */
-static __noinline int count_for(__u64 *counts, __u64 subscribers, __u64 records)
+enum counts { MATCHED, REFUSED };
+
+/*
+ * Adds to the counts of every subscriber in a mask. A global function, as all loops over subscribers: the verifier follows
+ * it once and not on each way to it.
+ */
+__noinline int count_for(enum counts kind, __u64 subscribers, __u64 records)
 {
+	__u32 only = 0;
+	struct capture_account *counts = bpf_map_lookup_elem(&account, &only);
+
 	if (!counts)
 		return 0;
 	for (int subscriber = 0; subscriber < CAPTURE_SUBSCRIBERS_MAX && subscribers; subscriber++) {
 		if (subscribers & 1)
-			counts[subscriber] += records;
+			(kind == REFUSED ? counts->refused : counts->matched)[subscriber] += records;
 		subscribers >>= 1;
 	}
 	return 0;
@@ -75,7 +83,7 @@ static __noinline int count_for(__u64 *counts, __u64 subscribers, __u64 records)
 static __always_inline void count_matched(struct capture_account *counts, __u64 subscribers)
 {
 	if (counts->run_subscribers != subscribers) {
-		count_for(counts->matched, counts->run_subscribers, counts->run_records);
+		count_for(MATCHED, counts->run_subscribers, counts->run_records);
 		counts->run_subscribers = subscribers;
 		counts->run_records = 0;
 	}
@@ -113,7 +121,7 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
 					     RECORD_PACKET, options.hook, slot) :
 			0;
 	if (!record) {
-		count_for(counts->refused, who->subscribers, 1);
+		count_for(REFUSED, who->subscribers, 1);
 		return 0;
 	}
 	record->time_ns = time_ns;
@@ -130,7 +138,7 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
 }
 
 /* Wakes subscribers; one that is awake has left words in its bell, and then it costs no more than a word. */
-static __noinline int wake(__u64 subscribers)
+__noinline int wake(__u64 subscribers)
 {
 	for (__u32 subscriber = 0; subscriber < CAPTURE_SUBSCRIBERS_MAX && subscribers; subscriber++) {
 		__u32 key = subscriber;

@@ -37,8 +37,10 @@ static __always_inline struct iphdr *parse_ipv4(struct cursor *at)
 	return ip;
 }
 
-/* Skips extension headers; *protocol is what follows them. */
 #define IPV6_EXTENSIONS_MAX 6
+#define IPV6_HEADERS_MAX_BYTES (sizeof(struct ipv6hdr) + IPV6_EXTENSIONS_MAX * 256 * 8)
+
+/* Skips extension headers; *protocol is what follows them. */
 
 static __always_inline struct ipv6hdr *parse_ipv6(struct cursor *at, __u8 *protocol)
 {
@@ -77,25 +79,43 @@ static __always_inline struct ipv6hdr *parse_ipv6(struct cursor *at, __u8 *proto
 	return 0;
 }
 
-/* Finds the TCP header behind IPv4 or IPv6; the fixed part of it is readable. */
-static __always_inline struct tcphdr *parse_tcp(struct cursor *at, __be16 ethernet_protocol)
+/*
+ * The place of the TCP header behind the extension headers of an IPv6 packet, in bytes from its first; negative if there is
+ * none. Hardly a packet has such headers: a global function, which the verifier follows once and not on each way to it.
+ */
+__noinline int tcp_behind_extensions(struct __sk_buff *skb)
 {
-	struct tcphdr *tcp;
+	struct cursor at = { (void *)(long)skb->data, (void *)(long)skb->data_end };
+	void *start = at.next;
 	__u8 protocol;
 
-	if (ethernet_protocol == bpf_htons(0x0800)) {
+	return parse_ipv6(&at, &protocol) && protocol == 6 ? at.next - start : -1;
+}
+
+/* Finds the TCP header behind IPv4 or IPv6, of which a packet begins with one; the fixed part of it is readable. */
+static __always_inline struct tcphdr *parse_tcp(struct __sk_buff *skb, struct cursor *at)
+{
+	struct tcphdr *tcp;
+
+	if (skb->protocol == bpf_htons(0x0800)) {
 		struct iphdr *ip = parse_ipv4(at);
 
-		if (!ip)
+		if (!ip || ip->protocol != 6)
 			return 0;
-		protocol = ip->protocol;
-	} else if (!parse_ipv6(at, &protocol)) {
-		return 0;
+	} else {
+		struct ipv6hdr *ip = at->next;
+		int place_bytes = sizeof(*ip);
+
+		if ((void *)(ip + 1) > at->end || ip->version != 6)
+			return 0;
+		if (ip->nexthdr != 6)
+			place_bytes = tcp_behind_extensions(skb);
+		if (place_bytes < 0 || place_bytes > IPV6_HEADERS_MAX_BYTES)
+			return 0;
+		at->next += place_bytes;
 	}
 	tcp = at->next;
-	if (protocol != 6 || (void *)(tcp + 1) > at->end)
-		return 0;
-	return tcp;
+	return (void *)(tcp + 1) > at->end ? 0 : tcp;
 }
 
 #define FLAG_FIN 0x01

@@ -26,7 +26,7 @@ static __always_inline void note_noise(struct path_cpu *now, __u32 kind, __u64 f
 	histogram->sum_ns += value;
 	if (value > histogram->max_ns)
 		histogram->max_ns = value;
-	histogram->counts[bucket_of(value)]++;
+	histogram->counts[bucket_index_of(value)]++;
 	if (now->noise_from_ns[kind & 15]) {
 		gap_ns = from_ns - now->noise_from_ns[kind & 15];
 		histogram->sum_gap_ns += gap_ns;

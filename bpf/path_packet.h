@@ -240,13 +240,12 @@ static __always_inline __u32 is_above(__u32 number, __u32 limit)
 }
 
 /*
- * 8 buckets to each power of two; below 8 the value itself. Without a branch: the verifier follows each side of one, at
- * each of the stages, which took most of the time to load the programs. The mask is last, and the compiler cannot leave it
- * out: before Linux 6.2 the verifier loses the bounds of what is put together.
+ * 8 buckets to each power of two; below 8 the value itself. Without a branch, and a global function: the verifier follows
+ * each side of a branch, and what is inline at each of the stages, which took most of the time to load the programs.
  */
-static __always_inline __u32 bucket_of(__u32 value)
+__noinline __u32 bucket_of(__u32 value)
 {
-	__u32 rest = value | 8, log2 = 0, step, bucket;
+	__u32 rest = value | 8, log2 = 0, step;
 
 #pragma clang loop unroll(full)
 	for (int bits = 16; bits; bits >>= 1) {
@@ -255,7 +254,14 @@ static __always_inline __u32 bucket_of(__u32 value)
 		log2 += step;
 	}
 	/* Of a value below 8, 8 + the value. */
-	bucket = ((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7) - 8 + 8 * is_above(value, 7);
+	return ((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7) - 8 + 8 * is_above(value, 7);
+}
+
+/* The bucket of a value as an index. The verifier knows no bounds of a result, and the compiler must not: it left out the mask. */
+static __always_inline __u32 bucket_index_of(__u32 value)
+{
+	__u32 bucket = bucket_of(value);
+
 	asm volatile("" : "+r"(bucket));
 	return bucket & (PATH_BUCKETS - 1);
 }
@@ -310,7 +316,7 @@ static __always_inline void add_time(struct path_histogram *histogram, const __u
 	histogram->sum_ns[stage] += time_ns;
 	if (time_ns > histogram->max_ns[stage])
 		histogram->max_ns[stage] = time_ns;
-	histogram->counts[stage][bucket_of(time_ns)]++;
+	histogram->counts[stage][bucket_index_of(time_ns)]++;
 }
 
 /* A packet that enters a stage again, as in a tunnel, keeps the first time. No branch, which the verifier would follow. */
@@ -370,7 +376,7 @@ static __noinline int add_wait(const struct path_packet *packet, __u32 code)
 	for (int stage = 0; stage < STAGE_PAD; stage++)
 		if (options.stages & BIT(stage) && has_passed(packet, stage))
 			whole_ns = packet->offset_ns[stage];
-	element = (bpf_get_smp_processor_id() * PATH_WAIT_CODES + code) * PATH_BUCKETS + bucket_of(whole_ns);
+	element = (bpf_get_smp_processor_id() * PATH_WAIT_CODES + code) * PATH_BUCKETS + bucket_index_of(whole_ns);
 	wait = bpf_map_lookup_elem(&path_waits, &element);
 	if (!wait)
 		return 0;

@@ -47,7 +47,7 @@ static __always_inline void add_read_time(__u32 kind, __u64 value)
 	__sync_fetch_and_add(&histogram->sum_ns, value);
 	if (value > histogram->max_ns)
 		histogram->max_ns = value;
-	__sync_fetch_and_add(&histogram->counts[bucket_of(value < 0xffffffff ? value : 0xffffffff)], 1);
+	__sync_fetch_and_add(&histogram->counts[bucket_index_of(value < 0xffffffff ? value : 0xffffffff)], 1);
 }
 
 SEC("tp_btf/sk_data_ready")

@@ -55,7 +55,7 @@ static __noinline int note_duplicates(struct __sk_buff *skb, struct flow_state *
 {
 	struct cursor at = { (void *)(long)skb->data, (void *)(long)skb->data_end };
 	void *start = at.next;
-	struct tcphdr *tcp = parse_tcp(&at, skb->protocol);
+	struct tcphdr *tcp = parse_tcp(skb, &at);
 	__be32 edges[4] = {};
 	__u32 options_at, ack, left, right;
 	struct event event;

@@ -44,7 +44,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 
 	if (!account)
 		return PASS;
-	tcp = parse_tcp(&at, skb->protocol);
+	tcp = parse_tcp(skb, &at);
 	if (!tcp) {
 		count(&account->unowned);
 		return PASS;

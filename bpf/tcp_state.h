@@ -140,7 +140,7 @@ static __always_inline void fill_packet(struct tcp_state_record *record, struct 
 {
 	struct cursor at = { (void *)(long)skb->data, (void *)(long)skb->data_end };
 	void *start = at.next;
-	struct tcphdr *tcp = parse_tcp(&at, skb->protocol);
+	struct tcphdr *tcp = parse_tcp(skb, &at);
 	__u32 segments = skb->gso_segs;
 	__u64 header_bytes;
 
