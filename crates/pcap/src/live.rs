@@ -16,6 +16,7 @@ use parshall_kernel::capture::kept_ring::HookCount;
 use parshall_kernel::clock::monotonic_ns;
 use parshall_kernel::net::interface::{Interface, missed_packets, name_of, namespace_number};
 use parshall_kernel::net::packet_socket::PacketSocket;
+use parshall_kernel::ring::HOLD_BACK_NS;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -33,8 +34,6 @@ use crate::ready::{Ready, Watched};
 use crate::ring::{self, Place};
 use crate::subscription::{Wanted, everything, return_constant, subscription};
 
-/// Younger packets wait: a hook on another CPU may still write an older one.
-pub const HOLD_BACK_NS: u64 = 1_000_000;
 /// Poll intervals of the ring, with and without packets.
 pub const NAP: Duration = Duration::from_millis(2);
 pub const NAP_MAX: Duration = Duration::from_millis(10);

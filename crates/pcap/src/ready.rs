@@ -12,11 +12,12 @@ use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::kept_ring::Start;
 use parshall_kernel::clock::monotonic_ns;
 use parshall_kernel::net::mapping::Mapping;
+use parshall_kernel::ring::HOLD_BACK_NS;
 use parshall_kernel::ring::memory::Lane;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::injected::Injected;
-use crate::live::{HOLD_BACK_NS, NAP, NAP_MAX};
+use crate::live::{NAP, NAP_MAX};
 
 /// What the thread polls.
 #[derive(Clone)]

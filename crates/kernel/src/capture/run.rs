@@ -22,13 +22,11 @@ use super::tagged::Retag;
 use super::tally::Tally;
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::cost::program_cost;
+use crate::ring::HOLD_BACK_NS;
 use crate::session::Control;
 
 /// How often the keeper is asked, and the files are flushed.
 const TICK: Duration = Duration::from_millis(500);
-/// Packets younger than this wait for the next poll, so that lanes can be merged by time although
-/// a hook on another CPU may still be at work.
-const HOLD_BACK_NS: u64 = 1_000_000;
 /// Between two polls of the ring while packets come: seldom enough that a poll finds many. From 1 to
 /// 8 ms no difference was seen; 0.3 ms cost a packet of 64 bytes a quarter more.
 const NAP: Duration = Duration::from_millis(2);

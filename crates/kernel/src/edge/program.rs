@@ -60,9 +60,6 @@ pub(super) struct Edge {
     attachment: Option<Attachment>,
 }
 
-// SAFETY: libbpf objects are not bound to a thread; an edge is reached through a lock.
-unsafe impl Send for Edge {}
-
 impl Edge {
     /// Loads the program and attaches it, in a thread of its own, since a namespace is a thread's.
     pub fn start(request: &EdgeRequest) -> Result<Self, EdgeError> {

@@ -49,9 +49,6 @@ pub struct PathHooks {
     pub lanes: Vec<Lane>,
 }
 
-// SAFETY: libbpf objects are not bound to a thread; `PathHooks` is moved, never shared unguarded.
-unsafe impl Send for PathHooks {}
-
 impl PathHooks {
     /// Loads the programs of what is asked for and there; nothing is attached yet. The calling thread must be in the
     /// network namespace of the request.

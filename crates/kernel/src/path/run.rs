@@ -25,13 +25,12 @@ use super::status::{PathProgress, ProbeCost, Summary};
 use crate::clock::{monotonic_ns, thread_cpu_s};
 use crate::cost::CostSampler;
 use crate::measurement_error::MeasurementError;
+use crate::ring::HOLD_BACK_NS;
 use crate::ring::merge::MergedLanes;
 use crate::ring::reader::{LaneReader, Wanted};
 use crate::session::{Control, InstrumentError as _};
 
 const BLOCK_BYTES: usize = 64 << 10;
-/// Records younger than this wait for the next poll, so that lanes are merged by time.
-const HOLD_BACK_NS: u64 = 1_000_000;
 const NAP: Duration = Duration::from_millis(4);
 const TICK: Duration = Duration::from_millis(800);
 const SETTLE: Duration = Duration::from_secs(2);

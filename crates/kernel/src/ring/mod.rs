@@ -43,6 +43,9 @@ pub enum RingError {
     Readers,
 }
 
+/// Records younger than this wait for the next poll, so that lanes can be merged by time although a hook on another CPU may
+/// still be at work.
+pub const HOLD_BACK_NS: u64 = 1_000_000;
 /// Smallest data area of a lane: its parts must hold the largest TCP record.
 pub const LANE_SIZE_MIN_BYTES: u64 = 16 * 1024;
 /// Largest data area of a lane: the verifier's bound on offsets into a map value.

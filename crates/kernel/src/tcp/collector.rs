@@ -7,11 +7,11 @@ use parshall_core::abi::{
 
 use super::flows::FlowTable;
 use crate::clock::monotonic_ns;
-use crate::ring::RingError;
 use crate::ring::memory::Lane;
 use crate::ring::merge::{MergedLanes, time_ns};
 use crate::ring::reader::{LaneReader, Wanted};
 use crate::ring::registry::LaneReaders;
+use crate::ring::{HOLD_BACK_NS, RingError};
 
 /// Bytes copied out of a lane at once: fits a first-level cache, as a block is gone through several times.
 const BLOCK_BYTES: usize = 22 << 10;
@@ -19,9 +19,6 @@ const BLOCK_BYTES: usize = 22 << 10;
 const HAND_ON_RECORDS: usize = 512;
 /// From so many records of one lane on, a run is handed on from where it lies, without a copy.
 const LONG_RUN_RECORDS: usize = 32;
-/// Records younger than this wait for the next poll, so that lanes can be merged by time although
-/// a hook on another CPU may still be at work.
-const HOLD_BACK_NS: u64 = 1_000_000;
 
 /// Reads all lanes of the TCP instrument.
 pub struct Collector {

@@ -126,9 +126,6 @@ pub struct TcpHooks {
     pub flow_readers: Vec<LaneReaders>,
 }
 
-// SAFETY: libbpf objects are not bound to a thread; `TcpHooks` is moved, never shared unguarded.
-unsafe impl Send for TcpHooks {}
-
 impl TcpHooks {
     /// Loads the programs; nothing is attached yet.
     ///

@@ -27,9 +27,6 @@ pub(crate) struct Program {
     pub ring: Arc<PlanRing>,
 }
 
-// SAFETY: libbpf objects are not bound to a thread; `Program` is moved, never shared unguarded.
-unsafe impl Send for Program {}
-
 fn kernel(what: &'static str) -> impl Fn(libbpf_rs::Error) -> GenerateError {
     move |error| GenerateError::Kernel {
         what,
