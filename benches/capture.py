@@ -49,7 +49,7 @@ from typing import Any
 
 from _record import finish, parser_for, version_of
 
-from parshall.capture import rings
+from parshall.instruments.capture import rings
 from parshall.studies.thesis import filter_50
 from parshall.testbed import Testbed
 

@@ -53,8 +53,9 @@ from _object import compiled
 from _record import finish, parser_for
 
 from parshall import _native
-from parshall.generate import Generator
-from parshall.testbed import Host, Link, Testbed, offloads
+from parshall.host import offloads
+from parshall.instruments.generate import Generator
+from parshall.testbed import Host, Link, Testbed
 
 DROP = """
 #include <linux/bpf.h>

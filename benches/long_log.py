@@ -19,7 +19,7 @@ from typing import Any
 
 from _record import finish, parser_for, version_of
 
-from parshall.log import FORMATS
+from parshall.instruments.tcp_log import FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = "write_long_log"

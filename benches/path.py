@@ -37,7 +37,7 @@ from typing import Any
 from _empty import empty_programs
 from _record import finish, parser_for, version_of
 
-from parshall.path import PathProfile
+from parshall.instruments.path import PathProfile
 from parshall.router.offer import offer
 from parshall.router.setup import Setup
 from parshall.router.testbed import RouterTestbed

@@ -19,7 +19,7 @@ from typing import Any
 
 from _record import finish, parser_for, version_of
 
-from parshall.capture import rings
+from parshall.instruments.capture import rings
 from parshall.testbed import Host, Testbed
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))

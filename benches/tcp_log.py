@@ -29,7 +29,7 @@ from typing import Any
 
 from _record import finish, parser_for, version_of
 
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 from parshall.testbed import Testbed
 
 PORT = 5201

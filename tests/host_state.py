@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parshall.testbed import names
+from parshall.host import names
 
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}
 BPF_PROG_GET_NEXT_ID = 11
 BPF_LINK_GET_NEXT_ID = 31
-# See parshall.testbed.names: "ps", then the number of the owner's process in base 36.
+# See parshall.host.names: "ps", then the number of the owner's process in base 36.
 INTERFACE = re.compile(r"ps(?P<pid>[0-9a-z]{5})[0-9a-z]{8}")
 # In the environment of every process that the session starts, with the number of the session.
 SESSION_MARK = "PARSHALL_TEST_SESSION"

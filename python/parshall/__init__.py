@@ -1,17 +1,45 @@
-"""Parshall measures the packet path of Linux hosts, with the loss and the cost of measuring."""
+"""Parshall measures the packet path of Linux hosts, with the loss and the cost of measuring.
+
+What a notebook needs stands here: ``tcp``, ``capture``, ``path`` and ``generate`` begin to measure or to send, ``read``
+and ``convert`` take a TCP log, ``write_report`` makes a report of logs.
+
+Examples
+--------
+>>> import parshall
+>>> with parshall.tcp("flows.arrow", port=5201):  # doctest: +SKIP
+...     ...
+>>> parshall.read("flows.arrow").flows  # doctest: +SKIP
+"""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parshall.log import read as read
+    from parshall.instruments.capture import Capture as capture
+    from parshall.instruments.generate import Generator as generate
+    from parshall.instruments.path import PathProfile as path
+    from parshall.instruments.tcp import TcpLog as tcp
+    from parshall.instruments.tcp_log import convert as convert
+    from parshall.instruments.tcp_log import read as read
+    from parshall.report import write_report as write_report
 
-__all__ = ["read"]
+__all__ = ["capture", "convert", "generate", "path", "read", "tcp", "write_report"]
+
+_PLACES = {
+    "capture": ("parshall.instruments.capture", "Capture"),
+    "convert": ("parshall.instruments.tcp_log", "convert"),
+    "generate": ("parshall.instruments.generate", "Generator"),
+    "path": ("parshall.instruments.path", "PathProfile"),
+    "read": ("parshall.instruments.tcp_log", "read"),
+    "tcp": ("parshall.instruments.tcp", "TcpLog"),
+    "write_report": ("parshall.report", "write_report"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``read`` on first use, so that ``import parshall`` stays quick."""
-    if name == "read":
-        from parshall.log import read
+    """Import a name on first use, so that ``import parshall`` stays quick."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return read
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, own_name = _PLACES[name]
+    return getattr(import_module(module), own_name)

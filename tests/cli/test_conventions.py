@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import typer
 
-import parshall.capture
-import parshall.generate
-import parshall.path
-import parshall.tcp
 from parshall.cli import main as cli
 from parshall.errors import UsageError
-from parshall.live_sizes import count_live
-from parshall.sizes import Parameters, SizeDistribution
+from parshall.instruments.capture import Capture, Output, Ring
+from parshall.instruments.generate import Generator, Receiver
+from parshall.instruments.live_sizes import count_live
+from parshall.instruments.path import PathProfile
+from parshall.instruments.sizes import Parameters, SizeDistribution
+from parshall.instruments.tcp import TcpLog
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
@@ -134,10 +134,10 @@ def test_values_take_their_suffixes(words, option):
 
 
 PYTHON = {
-    ("tcp",): [parshall.tcp.TcpLog],
-    ("capture",): [parshall.capture.Capture, parshall.capture.Ring, parshall.capture.Output],
-    ("path",): [parshall.path.PathProfile],
-    ("gen",): [parshall.generate.Generator, parshall.generate.Receiver.receive],
+    ("tcp",): [TcpLog],
+    ("capture",): [Capture, Ring, Output],
+    ("path",): [PathProfile],
+    ("gen",): [Generator, Receiver.receive],
     ("sizes",): [Parameters, count_live, SizeDistribution.write_draws],
 }
 # Only on the command line: what is printed, and where.

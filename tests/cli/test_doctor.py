@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from parshall.commands import COMMANDS
+from parshall.host.commands import COMMANDS
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 NOBODY = 65534

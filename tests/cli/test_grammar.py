@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from parshall.cli import main as cli
-from parshall.commands import Command
-from parshall.doctor.decisions import RULES
+from parshall.host.commands import Command
+from parshall.host.doctor.decisions import RULES
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 # Of the processor, because the machine may be busy.
@@ -180,7 +180,7 @@ def test_interrupting_gives_130_without_a_traceback(tmp_path):
     )
     code = (
         "from parshall.cli import main as cli\n"
-        "from parshall.commands import Command\n"
+        "from parshall.host.commands import Command\n"
         "cli.COMMANDS['sleeping'] = Command('sleeping', 'a command of this test')\n"
         "cli.main(['sleeping'])\n"
     )

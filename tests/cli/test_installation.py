@@ -11,8 +11,8 @@ import pytest
 
 import parshall
 from parshall.cli.main import USAGE
-from parshall.commands import COMMANDS
-from parshall.doctor.decisions import RULES
+from parshall.host.commands import COMMANDS
+from parshall.host.doctor.decisions import RULES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(parshall.__file__).parent

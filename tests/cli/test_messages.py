@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from parshall.cli import lab, messages
+from parshall.cli import lab
 from parshall.cli import main as cli
 from parshall.cli.doctor import _print_rows
+from parshall.host import messages
 
 SMALL_LOG = Path(__file__).parents[1] / "data" / "small.arrow"
 SENTENCE = "losses begin at 225 Mbit/s, with larger buffers at 650 Mbit/s, and no buffer loses packets below 200 Mbit/s"

@@ -10,7 +10,7 @@ import pytest
 from test_conventions import LOG, run
 
 from parshall.errors import UsageError
-from parshall.quantities import parse_rate
+from parshall.host.quantities import parse_rate
 
 MISTAKES = [
     (("tcp", "--port", "http"), "--port http: expected a port from 1 to 65535"),
@@ -95,10 +95,10 @@ main(["sizes", "--from", "dist", "thesis"])
     [
         "parshall.cli.confinement",
         "parshall.errors",
-        "parshall.commands",
+        "parshall.host.commands",
         "typer",
         "parshall.cli.sizes",
-        "parshall.sizes",
+        "parshall.instruments.sizes",
     ],
 )
 def test_an_interrupt_while_modules_are_imported_shows_no_traceback(module: str, tmp_path: Path) -> None:

@@ -34,11 +34,11 @@ from test_router_calibration import arrivals, known
 from written_path_log import frame_of, packet, pcap_of, pcapng_of, read_of, write_path_log
 
 from parshall import _native
+from parshall.instruments.path import PathHistograms, PathLog
+from parshall.instruments.path.histograms import as_object
+from parshall.instruments.tcp_log import read
 from parshall.lab.report import write_report as write_study_report
 from parshall.lab.sites import read_hosts
-from parshall.log import read
-from parshall.path import PathHistograms, PathLog
-from parshall.path.histograms import as_object
 from parshall.report import write_report
 from parshall.report.path import write_report as write_path_report
 from parshall.router.calibration import Calibration

@@ -1,15 +1,22 @@
-"""Dependencies have one direction: py -> kernel -> core; the stub matches the module."""
+"""Dependencies have one direction: py -> kernel -> core, and from room to room in Python; the stub matches the module."""
 
 import ast
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import parshall
 from parshall import _native
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "python/parshall"
+# Each room uses those before it. A report of a study asks which studies are built in.
+ROOMS = ("_native", "errors", "host", "statistics", "instruments", "testbed", "figures", "report", "model", "router")
+ROOMS += ("lab", "studies", "cli")
+EXCEPT = {("lab", "studies")}
 
 
 def dependencies(package: str, *options: str) -> set[str]:
@@ -49,3 +56,44 @@ def test_the_stub_matches_the_native_module():
     declared |= {node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)}
     present = {name for name in dir(_native) if not name.startswith("_")} | {"__version__"}
     assert declared == present
+
+
+def rooms_used_by(path: Path) -> set[str]:
+    """Return the rooms of the package that a module imports, at once or on first use."""
+    modules = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            modules += [f"{node.module}.{name.name}" for name in node.names]
+        elif isinstance(node, ast.Import):
+            modules += [name.name for name in node.names]
+    parts = [module.split(".") for module in modules if module.startswith("parshall.")]
+    return {part[1] for part in parts if not part[1].startswith("__")}
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != "_native"])
+def test_a_room_uses_those_before_it(room):
+    files = list((PACKAGE / room).rglob("*.py")) or [PACKAGE / f"{room}.py"]
+    assert all(file.exists() for file in files)
+    allowed = {*ROOMS[: ROOMS.index(room) + 1], *(other for user, other in EXCEPT if user == room)}
+    wrong = {(str(file.relative_to(PACKAGE)), used) for file in files for used in rooms_used_by(file) - allowed}
+    assert not wrong
+
+
+def test_every_room_has_its_place():
+    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert found - {"__init__", "__main__"} == set(ROOMS) - {"_native"}
+
+
+def test_what_a_notebook_needs_stands_at_the_top():
+    assert set(parshall.__all__) <= set(parshall._PLACES)
+    for name in parshall.__all__:
+        assert callable(getattr(parshall, name)), name
+    with pytest.raises(AttributeError, match="nosuch"):
+        parshall.nosuch  # noqa: B018
+
+
+def test_importing_the_package_imports_no_library():
+    script = "import sys, parshall; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert "parshall" in loaded
+    assert not {"polars", "pyarrow", "numpy", "pandas", "altair", "typer", "pydantic"} & set(loaded)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from parshall.cpu.text import read_profile
 from parshall.errors import ParshallError
+from parshall.instruments.cpu.text import read_profile
 from parshall.lab.bundle import Bundle
 from parshall.lab.sites import read_hosts
 from parshall.model import load

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from parshall.errors import ParshallError
-from parshall.log import FORMATS, convert
+from parshall.instruments.tcp_log import FORMATS, convert
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"

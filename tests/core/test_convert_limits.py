@@ -22,7 +22,7 @@ import resident_memory
 from written_log import FLOW_SCHEMA, batch_of, flow_row, random_columns, write_log
 
 from parshall.errors import ParshallError
-from parshall.log import FORMATS, convert
+from parshall.instruments.tcp_log import FORMATS, convert
 
 BATCHES, BATCH_ROWS = 4, 8192
 GROWTH_MAX_BYTES = 24 << 20
@@ -33,7 +33,7 @@ SECONDS_MAX, HANG_S = 5.0, 60.0
 # Of this process alone: what getrusage says begins with what the parent had resident.
 _PEAK = """
 import re, sys
-from parshall.log import convert
+from parshall.instruments.tcp_log import convert
 every = int(sys.argv[3]) or None
 rows = convert(sys.argv[1], sys.argv[2], "/dev/null", every_ns=every).rows
 print(rows, int(re.search("VmHWM:\\\\s+([0-9]+) kB", open("/proc/self/status").read())[1]) * 1024)

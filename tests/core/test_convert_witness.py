@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from written_log import COLUMNS, NAMES, batch_of, flow_row, random_columns, write_log
 
-from parshall.log import convert
+from parshall.instruments.tcp_log import convert
 
 BEGIN_NS = 1_700_000_000_000_000_000
 # By the index of Linux's states, from UNKNOWN to NEW_SYN_RECV.

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parshall import cpu
 from parshall.errors import ParshallError
+from parshall.instruments import cpu
 
 # What trimusage.awk does, as printed in the thesis (appendix A.4), in the fewest lines.
 AWK = r"""

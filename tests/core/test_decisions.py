@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from parshall.doctor.decisions import RULES, decide
-from parshall.doctor.probes import Probe
+from parshall.host.doctor.decisions import RULES, decide
+from parshall.host.doctor.probes import Probe
 
 
 def host(**changes: str) -> list[Probe]:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from parshall.environment import comment_of_capture, environment
+from parshall.host.environment import comment_of_capture, environment
 
 
 def test_a_capture_describes_only_its_host_and_its_interfaces():

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from parshall import extcap
 from parshall.errors import ParshallError, UsageError
+from parshall.instruments import extcap
 
 SENTENCE = re.compile(r"(extcap|interface|dlt|arg|value) (\{[a-z]+=[^{}]*\})+")
 RING = {"name": "day", "hooks": ["eth0 in (tcx)"], "subscribers": []}

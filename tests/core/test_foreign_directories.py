@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from test_lab import study_of, write_bundle
 
-from parshall import extcap
 from parshall.errors import ParshallError, UsageError
+from parshall.instruments import extcap
 from parshall.lab.bundle import Bundle
 from parshall.lab.evaluation import EVALUATION, evaluate
 from parshall.lab.report import read_evaluation, write_report

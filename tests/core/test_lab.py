@@ -22,8 +22,8 @@ from parshall.lab.evaluation import EVALUATION, evaluate
 from parshall.lab.laboratory import plan
 from parshall.lab.report import write_report
 from parshall.lab.run import RECORD, balances
-from parshall.lab.statistics import Difference, difference, has_drift, holm, mean_interval, paired_difference
 from parshall.lab.study import CONTROLS, Finding, check
+from parshall.statistics import Difference, difference, has_drift, holm, mean_interval, paired_difference
 from parshall.studies import NAMES, path_of
 
 BUNDLES = 1000

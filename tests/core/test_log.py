@@ -12,7 +12,7 @@ from written_log import SCHEMA, batch_of, flow_row, listener_row, random_columns
 
 import parshall
 from parshall.errors import ParshallError, UsageError
-from parshall.log import Log
+from parshall.instruments.tcp_log import Log
 
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
 # Of version 1.0: 100 rows compressed by zstd, and 200 in the frames that its writer made for fast records.
@@ -96,7 +96,7 @@ def test_an_invalid_header_is_one_line(tmp_path, name, begins):
     message = rf"^{damaged}: damaged, its {name} is not JSON \(.*\); save the records with `parshall convert`$"
     with pytest.raises(ParshallError, match=message):
         _ = getattr(parshall.read(damaged), name)
-    saved = parshall.log.convert(damaged, "csv", tmp_path / "saved.csv")
+    saved = parshall.instruments.tcp_log.convert(damaged, "csv", tmp_path / "saved.csv")
     assert saved.rows == parshall.read(LOG).records.num_rows
 
 
@@ -156,7 +156,7 @@ def test_columns_that_an_older_log_lacks_are_null(tmp_path, missing):
             assert column.combine_chunks().equals(whole[name])
     assert log.batches([*missing, "flow"]).read_all().num_columns == len(missing) + 1
     for to in ("csv", "parquet", "siftr2"):
-        assert parshall.log.convert(path, to, tmp_path / to).rows > 0
+        assert parshall.instruments.tcp_log.convert(path, to, tmp_path / to).rows > 0
     line = (tmp_path / "csv").read_text().splitlines()[1].split(",")
     assert line[4 + SCHEMA.names.index(missing[0])] == ""
 

@@ -10,7 +10,7 @@ from written_path_log import BEGIN_NS, SCHEMA, ledger_of, write_path_log
 from parshall.errors import ParshallError, UsageError
 from parshall.figures.path import correlation, drops, figures_of, reduce, times, trace, waits
 from parshall.figures.path.reduction import LONGEST_MAX, SAMPLE_MAX
-from parshall.path import PathLog
+from parshall.instruments.path import PathLog
 from parshall.report.path import write_report
 
 

@@ -15,8 +15,8 @@ from written_path_log import ledger_of
 from parshall.errors import UsageError
 from parshall.figures.path import figures_of, reduce_histograms, times, waits
 from parshall.figures.path.kernel_histograms import bucket_edges_ns
-from parshall.path import PathHistograms, PathSummary
-from parshall.path.histograms import as_object, is_path_histograms
+from parshall.instruments.path import PathHistograms, PathSummary
+from parshall.instruments.path.histograms import as_object, is_path_histograms
 from parshall.report.path import write_report
 
 STAGES = ("receive", "queue", "start_xmit")

@@ -15,10 +15,10 @@ from written_path_log import packet, read_of, write_path_log
 
 from parshall.cli.path_join import kind_of
 from parshall.errors import ParshallError, UsageError, naming_damage
-from parshall.log import read
-from parshall.path.connections import connections
-from parshall.path.log import PathLog
-from parshall.path.timeline import join
+from parshall.instruments.path.connections import connections
+from parshall.instruments.path.log import PathLog
+from parshall.instruments.path.timeline import join
+from parshall.instruments.tcp_log import read
 from parshall.report.path import write_report
 
 SMALL_LOG = Path(__file__).parents[1] / "data" / "small.arrow"

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from parshall.path.stages import STAGES
+from parshall.instruments.path.stages import STAGES
 from parshall.report.path import MEANINGS
 
 ROOT = Path(__file__).parents[2]

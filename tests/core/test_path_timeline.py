@@ -26,10 +26,10 @@ from written_path_log import (
 
 import parshall
 from parshall.errors import ParshallError
-from parshall.path import PathLog, Trace, join
-from parshall.path.comments import write_commented
-from parshall.path.connections import connections
-from parshall.path.trace import is_trace
+from parshall.instruments.path import PathLog, Trace, join
+from parshall.instruments.path.comments import write_commented
+from parshall.instruments.path.connections import connections
+from parshall.instruments.path.trace import is_trace
 
 PARSHALL = [sys.executable, "-m", "parshall"]
 COOKIE = 4242

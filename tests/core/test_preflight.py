@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from parshall.errors import UsageError
-from parshall.generate.interface import Interface
-from parshall.generate.preflight import default_backend, reasons_not_to_send
-from parshall.quantities import duration_text, parse_rate
+from parshall.host.quantities import duration_text, parse_rate
+from parshall.instruments.generate.interface import Interface
+from parshall.instruments.generate.preflight import default_backend, reasons_not_to_send
 
 VETH = Interface(
     name="v0",

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from parshall.generate.reach import UNKNOWN_NAMESPACE, Link, Namespace, reasons_to_confirm, routes_default
+from parshall.instruments.generate.reach import UNKNOWN_NAMESPACE, Link, Namespace, reasons_to_confirm, routes_default
 
 HOST, HERE, THERE, FARTHER = 1, 10, 20, 30
 LO = Link("lo", None, is_loopback=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow
 import pytest
 
-from parshall.generate import Reception, stamp_offset_bytes
+from parshall.instruments.generate import Reception, stamp_offset_bytes
 
 
 def batch(sequences, latency_ns=1000, offset=42):

@@ -15,9 +15,9 @@ from browser import drawn
 from made_log import RETRANSMISSIONS, flow_row, hook_account, ledger_of, log_of, many_flows, records
 from written_log import listener_row
 
-from parshall import whole_file
 from parshall.figures import reduce
 from parshall.figures.figure import DARK, PAPER
+from parshall.host import whole_file
 from parshall.report import write_report
 from parshall.report.account import findings, flow_accounts, hook_accounts
 from parshall.report.document import as_data, identities

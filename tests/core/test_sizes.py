@@ -12,8 +12,8 @@ from browser import drawn
 
 from parshall.errors import ParshallError, UsageError
 from parshall.figures import sizes as figure
+from parshall.instruments.sizes import BUILT_IN, Counts, Parameters, SizeDistribution, compare
 from parshall.report.figure_file import save
-from parshall.sizes import BUILT_IN, Counts, Parameters, SizeDistribution, compare
 
 
 def trace(path, sizes, opened=open):

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from parshall.stopping import Stopping, exiting_on_signals
+from parshall.host.stopping import Stopping, exiting_on_signals
 
 # Raises the signal at the n-th line that is run in a wait, for every n.
 AT_EVERY_LINE = """
 import signal, sys
-from parshall.stopping import Stopping
+from parshall.host.stopping import Stopping
 
 def at_line(number):
     lines = 0
@@ -39,8 +39,8 @@ print(number)
 # The same in a request to the kernel: `signal`, at lines all over of the netlink library.
 IN_A_REQUEST = """
 import contextlib, signal, sys
-from parshall.stopping import exiting_on_signals
-from parshall.testbed.netlink import route_socket
+from parshall.host.stopping import exiting_on_signals
+from parshall.host.netlink import route_socket
 
 def request(number, every):
     lines = 0

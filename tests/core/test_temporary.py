@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from parshall import temporary
-from parshall.temporary import TemporaryDirectory, leftovers, remove
+from parshall.host import temporary
+from parshall.host.temporary import TemporaryDirectory, leftovers, remove
 
 
 @pytest.fixture(autouse=True)

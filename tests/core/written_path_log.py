@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from parshall.path.stages import STAGES
+from parshall.instruments.path.stages import STAGES
 
 BEGIN_NS = 1_795_295_221_000_000_000
 PATHS = ["forwarded", "delivered", "sent", "dropped", "consumed", "merged", "unknown", "overwritten", "open"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from parshall.testbed import offloads
+from parshall.host import offloads
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 ROOT = Path(__file__).parents[2]

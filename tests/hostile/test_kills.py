@@ -21,7 +21,7 @@ from capturer import Capturer, account_of, rings, subscribers_of
 import parshall
 from host_state import HostState, processes_left, wait_until_clean
 from parshall.cli.doctor import remove_leftovers
-from parshall.testbed.namespaces import NETNS_DIRECTORY
+from parshall.host.namespaces import NETNS_DIRECTORY
 from suites import long_except
 
 pytestmark = pytest.mark.kernel

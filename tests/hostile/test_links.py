@@ -13,7 +13,7 @@ import pytest
 
 from host_state import processes_left
 from ledgers import unbalanced
-from parshall.testbed import offloads
+from parshall.host import offloads
 from suites import long_except
 
 pytestmark = pytest.mark.kernel

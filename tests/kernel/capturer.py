@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from running_command import RunningCommand
 
-import parshall.capture
+import parshall.instruments.capture
 from host_state import BPF_SYSCALL
 from ledgers import unbalanced
 
@@ -111,7 +111,7 @@ def run(host: Any, *arguments: str | Path, **options: Any) -> subprocess.Complet
 
 def rings() -> dict[str, dict[str, Any]]:
     """The rings that run, by name."""
-    return {ring["name"]: ring for ring in parshall.capture.rings()}
+    return {ring["name"]: ring for ring in parshall.instruments.capture.rings()}
 
 
 def subscribers_of(ring: str, process: int | None = None) -> list[dict[str, Any]]:

@@ -170,7 +170,7 @@ def nothing_is_left() -> Iterator[None]:
     """Fail when a logger of this session leaves a cgroup after a test."""
     from tcp_logger import STARTED
 
-    from parshall.testbed import names
+    from parshall.host import names
 
     yield
     groups = {path for mount in names.cgroup2_mounts() for path in mount.glob("parshall-*") if path.is_dir()}
@@ -218,7 +218,7 @@ def standing_xdp_link(root: None) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _xdp_link(bed: Any) -> tuple[Any, Any, Any]:
-    from parshall.testbed import offloads
+    from parshall.host import offloads
 
     sender, receiver = bed.host("sender"), bed.host("receiver")
     link = bed.link(sender, receiver)

@@ -8,7 +8,7 @@ from typing import Any
 from running_command import RunningCommand
 
 from ledgers import unbalanced
-from parshall.path import PathLog
+from parshall.instruments.path import PathLog
 
 COMMAND = [sys.executable, "-m", "parshall", "path"]
 

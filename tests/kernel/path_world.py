@@ -14,9 +14,10 @@ from pathlib import Path
 from conversation import socket_at
 from test_path_identity import IFF_NO_PI, IFF_TAP, IFF_TUN, TUNSETIFF
 
-from parshall.testbed import Host, Testbed, offloads
-from parshall.testbed.namespaces import entered
-from parshall.testbed.netlink import route_socket
+from parshall.host import offloads
+from parshall.host.namespaces import entered
+from parshall.host.netlink import route_socket
+from parshall.testbed import Host, Testbed
 
 # Networks of a box, by their third number.
 ETH, TUN, VXLAN, SLOW, DOWN, BLACKHOLE, UNREACHABLE, PROHIBITED, NOWHERE = 1, 2, 3, 4, 5, 80, 81, 82, 99

@@ -20,8 +20,8 @@ from hostile_member import JOIN, MEMBER, KeeperConnection
 from running_command import read_until
 
 from isolation import isolate
-from parshall.capture import Capture, Output
 from parshall.errors import ParshallError
+from parshall.instruments.capture import Capture, Output
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 

@@ -401,7 +401,7 @@ def test_rings_that_start_and_stop_concurrently_keep_their_sockets(place: Place,
 
 
 def test_packets_come_to_python_as_arrow_batches(place: Place) -> None:
-    from parshall.capture import Capture, Output, Ring
+    from parshall.instruments.capture import Capture, Output, Ring
 
     with place.host.enter():
         capture = Capture([Output(None, snaplen=64)], Ring([place.interface], direction="in"), count=300)
@@ -432,7 +432,7 @@ def test_a_file_of_a_killed_capture_opens(place: Place, until: Any, tmp_path: Pa
 def test_a_capture_that_is_cancelled_while_its_filter_compiles_changes_nothing(
     lonely: Any, until: Any, tmp_path: Path
 ) -> None:
-    from parshall.capture import Capture, Output, Ring
+    from parshall.instruments.capture import Capture, Output, Ring
 
     # After `vlan`, libpcap compiles a list as a whole: slowly enough to cancel, quickly enough to wait for.
     ports = " or ".join(f"port {port}" for port in range(1_000, 1_140))
@@ -448,7 +448,7 @@ def test_a_capture_that_is_cancelled_while_its_filter_compiles_changes_nothing(
 
 
 def test_a_capture_is_stopped_while_another_thread_waits_for_its_batches(place: Place, until: Any) -> None:
-    from parshall.capture import Capture, Output, Ring
+    from parshall.instruments.capture import Capture, Output, Ring
 
     with place.host.enter():
         capture = Capture([Output(None)], Ring([place.interface], direction="in"))
@@ -473,7 +473,7 @@ def test_a_capture_is_stopped_while_another_thread_waits_for_its_batches(place: 
 
 FORGETFUL = """
 import sys
-from parshall.capture import Capture, Output, Ring
+from parshall.instruments.capture import Capture, Output, Ring
 capture = Capture([Output(None)], Ring([sys.argv[1]], direction="in"))
 print("captures", flush=True)
 sys.stdin.readline()
@@ -513,8 +513,8 @@ def test_a_capture_with_unread_batches_can_be_garbage_collected(place: Place, un
 
 @pytest.mark.parametrize("backend", ["ring", "af-packet"])
 def test_two_outputs_need_two_files(lonely: Any, tmp_path: Path, backend: str) -> None:
-    from parshall.capture import Capture, Output, Ring
     from parshall.errors import UsageError
+    from parshall.instruments.capture import Capture, Output, Ring
 
     (tmp_path / "link.pcapng").symlink_to(tmp_path / "x.pcapng")
     for second in (tmp_path / "x.pcapng", tmp_path / "." / "x.pcapng", tmp_path / "link.pcapng"):

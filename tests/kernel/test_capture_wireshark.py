@@ -13,7 +13,7 @@ import pytest
 from capturer import EXPERIMENT, PARSHALL, Capturer, frame, packets_of, rings, written_frames
 from test_capture_rings import Place, place
 
-from parshall import extcap
+from parshall.instruments import extcap
 
 __all__ = ["place"]
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]

@@ -12,7 +12,7 @@ import pytest
 from conversation import connection, transfer
 
 import parshall
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 PARSHALL = Path(sys.executable).with_name("parshall")

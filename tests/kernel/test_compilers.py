@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from wire import generator
 
-from parshall.doctor.probes import probe_host
-from parshall.path.stages import STAGES
+from parshall.host.doctor.probes import probe_host
+from parshall.instruments.path.stages import STAGES
 from suites import long_except
 
 pytestmark = pytest.mark.kernel

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from running_command import RunningCommand, read_until
 
-from parshall.testbed import names, offloads
+from parshall.host import names, offloads
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 

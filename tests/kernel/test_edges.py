@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parshall.host.namespaces import NETNS_DIRECTORY
 from parshall.router import Edge, Edges
-from parshall.testbed.namespaces import NETNS_DIRECTORY
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PORT = 9

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.kernel
 
 
 def test_stamps_show_loss_reordering_and_latency(xdp_link):
-    from parshall.capture import Capture, Output, Ring
-    from parshall.generate import Generator, Reception
+    from parshall.instruments.capture import Capture, Output, Ring
+    from parshall.instruments.generate import Generator, Reception
 
     sender, receiver, link = xdp_link
     with receiver.enter():
@@ -58,7 +58,7 @@ def account_of(program):
     ],
 )
 def test_the_receiver_reports_loss_and_latency(xdp_link, headers, options):
-    from parshall.generate import Generator
+    from parshall.instruments.generate import Generator
 
     sender, receiver, link = xdp_link
     program = receiving(receiver, link, "--count", "5000", *options)
@@ -76,7 +76,7 @@ def test_the_receiver_reports_loss_and_latency(xdp_link, headers, options):
 
 
 def test_the_receiver_counts_lost_packets(xdp_link):
-    from parshall.generate import Generator
+    from parshall.instruments.generate import Generator
 
     sender, receiver, link = xdp_link
     program = receiving(receiver, link, "--count", "5000", "--duration", "3")
@@ -96,7 +96,7 @@ def test_an_option_of_the_sending_end_is_refused(option):
 
 
 def test_the_receiver_counts_the_packets_of_several_senders(xdp_link):
-    from parshall.generate import Generator
+    from parshall.instruments.generate import Generator
 
     sender, receiver, link = xdp_link
     program = receiving(receiver, link, "--count", "20000", "--duration", "4")

@@ -116,7 +116,7 @@ def test_every_backend_gives_the_same_digest(xdp_link):
 
 @pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
 def test_sockets_send_to_a_peer_without_napi(xdp_link, backend):
-    from parshall.testbed import offloads
+    from parshall.host import offloads
 
     _, receiver, link = xdp_link
     with receiver.enter():
@@ -295,7 +295,7 @@ def test_packets_due_at_the_same_time_leave_together(xdp_link, tmp_path):
 
 
 def test_it_refuses_before_it_sends(xdp_link):
-    from parshall.testbed import offloads
+    from parshall.host import offloads
 
     sender, receiver, link = xdp_link
     with pytest.raises(UsageError, match="longer than the MTU"):
@@ -306,7 +306,7 @@ def test_it_refuses_before_it_sends(xdp_link):
     with pytest.raises(UsageError, match="the mean is missing"):
         generator(xdp_link, sizes="64", gap="poisson")
     with pytest.raises(ParshallError, match="no such interface"):
-        from parshall.generate import Generator
+        from parshall.instruments.generate import Generator
 
         Generator("nosuchif", sizes="64", netns=sender.path)
     with receiver.enter():

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from parshall.generate.surroundings import reasons_to_confirm
+from parshall.instruments.generate.surroundings import reasons_to_confirm
 
 pytestmark = pytest.mark.kernel
 

@@ -13,7 +13,7 @@ import pytest
 from wire import SOURCE_MAC, departures, gen, generator, write_trace
 
 from parshall.errors import ParshallError, UsageError
-from parshall.generate.interface import interface_facts
+from parshall.instruments.generate.interface import interface_facts
 from peak_memory import peak_memory
 
 BACKENDS = ("xdp", "af-packet", "af-xdp")
@@ -223,7 +223,7 @@ def test_frames_up_to_a_page_go_by_live_frames_and_longer_ones_by_a_socket(xdp_l
 
 
 def test_a_peer_that_takes_no_live_frames_gets_the_trace_from_a_socket(xdp_link, tap, frames, tmp_path):
-    from parshall.testbed import offloads
+    from parshall.host import offloads
 
     needs_a_kernel_that_tells(xdp_link)
     _, receiver, link = xdp_link

@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from parshall.demo import offers
 from parshall.lab import Bundle, load
+from parshall.lab.demo import offers
 from parshall.lab.evaluation import EVALUATION, evaluate, table_of
 from parshall.lab.laboratory import run, study_of
 from parshall.studies import path_of

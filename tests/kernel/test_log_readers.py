@@ -14,8 +14,8 @@ import pytest
 from conversation import connection, socket_at, transfer
 from ports import PORTS
 
-from parshall.path import PathProfile
-from parshall.tcp import TcpLog
+from parshall.instruments.path import PathProfile
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 END_BYTES = 8

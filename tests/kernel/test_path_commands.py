@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from conversation import connection, socket_at, transfer
 
-from parshall.cgroups import TemporaryCgroup
-from parshall.path import PathProfile, PathSummary
+from parshall.host.cgroups import TemporaryCgroup
+from parshall.instruments.path import PathProfile, PathSummary
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 SENT = {"alpha": (9001, 137), "beta": (9002, 211)}

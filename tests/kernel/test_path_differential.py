@@ -28,8 +28,8 @@ from path_traffic import STEPS, Traffic, queue_too_short
 from path_witness import IN_SOCKETS, all_counters, counters, drops_of, grown, tcp_is_quiet, text_of
 from path_world import Box, Features, world
 
-from parshall.path import PathLog, PathProfile
-from parshall.path.stages import ALL_STAGES, LIGHT_STAGES
+from parshall.instruments.path import PathLog, PathProfile
+from parshall.instruments.path.stages import ALL_STAGES, LIGHT_STAGES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 SEEDS = range(4)

@@ -20,8 +20,8 @@ from path_witness import all_counters, counters, grown, tcp_is_quiet
 from path_world import CLOSED, ETH, OPEN, SLOW, TC_EGRESS_BYTES, Features, world
 from test_path_identity import IFF_TUN
 
-from parshall.path import PathProfile
-from parshall.path.stages import ALL_STAGES
+from parshall.instruments.path import PathProfile
+from parshall.instruments.path.stages import ALL_STAGES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 MODES = pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])

@@ -21,8 +21,8 @@ from path_run import COMMAND, Measurement, check_balance, complete_log, run
 from tcp_logger import small_disk
 
 from host_state import BPF_LINK_GET_NEXT_ID, bpf_ids
-from parshall.log import read
-from parshall.path import PathLog, Trace, join
+from parshall.instruments.path import PathLog, Trace, join
+from parshall.instruments.tcp_log import read
 from suites import long_except
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]

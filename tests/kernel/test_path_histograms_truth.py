@@ -11,8 +11,8 @@ import pytest
 
 from parshall.figures.path import reduce, reduce_histograms
 from parshall.figures.path.reduction import PathReduction
-from parshall.path import PathHistograms, PathLog, PathProfile
-from parshall.path.histograms import as_object
+from parshall.instruments.path import PathHistograms, PathLog, PathProfile
+from parshall.instruments.path.histograms import as_object
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 COMMAND = [sys.executable, "-m", "parshall"]

@@ -21,8 +21,8 @@ from path_run import check_balance, run
 from test_path_truth import has_stage, measured, paths_of
 
 from parshall.errors import ParshallError
-from parshall.path import PathProfile
-from parshall.path.stages import ALL_STAGES
+from parshall.instruments.path import PathProfile
+from parshall.instruments.path.stages import ALL_STAGES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 NOISES = ["unix", "netlink", "packet"]

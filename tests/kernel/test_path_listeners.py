@@ -16,8 +16,8 @@ from path_run import check_balance
 from ports import PORTS
 from retransmission_counters import counters
 
-from parshall.path import PathLog, PathProfile
-from parshall.path.stages import ALL_STAGES
+from parshall.instruments.path import PathLog, PathProfile
+from parshall.instruments.path.stages import ALL_STAGES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 REASON = "TCP_LISTEN_OVERFLOW"

@@ -11,7 +11,7 @@ from path_noise import noise
 from ports import PORTS
 from test_path_truth import measured, paths_of
 
-from parshall.path.stages import ALL_STAGES
+from parshall.instruments.path.stages import ALL_STAGES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 MODES = pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])

@@ -230,7 +230,7 @@ def waits_of_datagrams(stamps: list[list[int]]) -> list[int]:
 def test_times_of_reads_are_those_of_the_servers_own_stamps(
     bed: Any, tmp_path: Path, kind: str, requests: int, waits_of: Callable[[list[list[int]]], list[int]]
 ) -> None:
-    from parshall.path import PathLog, PathProfile
+    from parshall.instruments.path import PathLog, PathProfile
 
     host = bed.host("server")
     command = [sys.executable, "-c", _SERVER, kind, str(requests)]

@@ -16,9 +16,9 @@ from ports import PORTS
 from tcp_flow_table import unacknowledged_of
 
 import parshall
-from parshall.capture import Capture, Output, Ring
-from parshall.path import PathLog, PathProfile, Trace, join
-from parshall.tcp import TcpLog
+from parshall.instruments.capture import Capture, Output, Ring
+from parshall.instruments.path import PathLog, PathProfile, Trace, join
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PARSHALL = [sys.executable, "-m", "parshall"]

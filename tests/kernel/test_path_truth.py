@@ -29,7 +29,7 @@ READING = ["netif_rx", "receive", "local_in", "socket_in", "tcp_receive", "data_
 @contextmanager
 def measured(tmp_path, host, *arguments, log=True):
     """Run ``parshall path`` on the packets of a host while the block runs; fill in what it found."""
-    from parshall.path import PathLog, PathProfile
+    from parshall.instruments.path import PathLog, PathProfile
 
     path = tmp_path / "path.arrow" if log else None
     found = {}
@@ -154,8 +154,8 @@ def test_a_drop_has_its_reason_and_its_place(router, tmp_path, case):
 
 @pytest.mark.optional
 def test_meanings_are_of_reasons_that_the_kernel_has(bed, tmp_path):
-    from parshall.path import PathLog
-    from parshall.path.reasons import MEANINGS
+    from parshall.instruments.path import PathLog
+    from parshall.instruments.path.reasons import MEANINGS
 
     if tuple(int(part) for part in os.uname().release.split(".")[:2]) < (6, 18):
         pytest.skip("the meanings are of the reasons of Linux 6.18; an older kernel has fewer")
@@ -350,7 +350,7 @@ def test_a_cost_that_cannot_be_measured_is_said_with_what_it_needs(router):
 @pytest.mark.long
 def test_what_the_probes_cost_is_measured_and_subtracted(router):
     """Histograms are of windows with all probes; less their cost, the whole is about that of few probes."""
-    from parshall.path import PathProfile
+    from parshall.instruments.path import PathProfile
 
     stages = ["gro", "netif_rx", "receive", "pre_routing", "forward", "post_routing", "queue", "start_xmit"]
     edges = ["gro", "netif_rx", "receive", "queue", "start_xmit"]

@@ -21,7 +21,7 @@ from conversation import connection, transfer
 from hostile_member import MEMBER
 from running_command import RunningCommand, read_until
 
-from parshall import pcap
+from parshall.instruments import pcap
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 KIND = f"ether proto {EXPERIMENT:#x}"

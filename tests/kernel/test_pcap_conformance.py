@@ -21,8 +21,8 @@ from pcap_frames import MTU_BYTES, PORT, Frame, FrameSender, frames
 from test_path_identity import tun
 from test_pcap import KIND, TIME_TOLERANCE_MAX_NS, TIME_TOLERANCE_NS, Place, Program, place
 
-from parshall import pcap
-from parshall.testbed import offloads
+from parshall.host import offloads
+from parshall.instruments import pcap
 
 __all__ = ["place"]
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]

@@ -18,7 +18,7 @@ from hostile_member import MEMBER
 from running_command import read_until
 from test_pcap import KIND, Place, Program, Script, both, check_same, counts, is_written, open_directory, place, stamped
 
-from parshall import pcap
+from parshall.instruments import pcap
 
 __all__ = ["open_directory", "place"]
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]

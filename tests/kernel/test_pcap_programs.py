@@ -19,7 +19,7 @@ from conversation import connection, socket_at
 from running_command import read_until
 from test_pcap import KIND, Place, Program, place
 
-from parshall import pcap
+from parshall.instruments import pcap
 
 __all__ = ["place"]
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]

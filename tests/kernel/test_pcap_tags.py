@@ -19,7 +19,7 @@ from hostile_member import MEMBER
 from test_path_identity import datagram
 from test_pcap import KIND, Place, Program, open_directory, place, stamped
 
-from parshall import pcap
+from parshall.instruments import pcap
 
 __all__ = ["open_directory", "place"]
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]

@@ -103,8 +103,8 @@ def test_the_python_of_the_pages(place: Path) -> None:
 
 
 def test_the_python_of_the_pages_on_paths(place: Path) -> None:
-    from parshall.path import PathProfile
-    from parshall.path.histograms import as_object
+    from parshall.instruments.path import PathProfile
+    from parshall.instruments.path.histograms import as_object
 
     profile = PathProfile("path.arrow")
     with profile, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

@@ -19,13 +19,13 @@ from tcp_logger import small_disk
 
 from parshall.cli import router as router_command
 from parshall.errors import ParshallError
-from parshall.generate.reception import _utc_offset_ns
+from parshall.host.names import clean
+from parshall.host.namespaces import NETNS_DIRECTORY
+from parshall.instruments.generate.reception import _utc_offset_ns
 from parshall.router import RouterTestbed, Setup, Traffic, measure, offer, overload, zero_loss
 from parshall.router import calibrate as calibrating
 from parshall.router.calibration import Calibration
 from parshall.router.edges import Edge
-from parshall.testbed.names import clean
-from parshall.testbed.namespaces import NETNS_DIRECTORY
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 

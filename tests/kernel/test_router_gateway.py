@@ -10,7 +10,7 @@ import pytest
 
 from parshall import _native
 from parshall.errors import ParshallError, UsageError
-from parshall.generate import Generator
+from parshall.instruments.generate import Generator
 from parshall.router import Gateway, RouterTestbed, Setup, Traffic, measure, new_secret
 from parshall.router.gateway import PORT
 from parshall.router.tunnel import TUN, tunnel

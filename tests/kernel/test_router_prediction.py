@@ -15,14 +15,14 @@ from backlog import USUAL_PACKETS, backlog
 
 from parshall.cli import model_calibration
 from parshall.errors import ParshallError
+from parshall.host.names import clean
+from parshall.host.namespaces import NETNS_DIRECTORY
 from parshall.router import RouterTestbed, Setup, Traffic, measure
 from parshall.router import calibrate as calibrating
 from parshall.router.calibrate import calibrate
 from parshall.router.calibration import Calibration
 from parshall.router.prediction import QUANTILES
 from parshall.router.validation import validate
-from parshall.testbed.names import clean
-from parshall.testbed.namespaces import NETNS_DIRECTORY
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PARSHALL = Path(sys.executable).with_name("parshall")

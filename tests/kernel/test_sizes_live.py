@@ -10,8 +10,8 @@ pytestmark = pytest.mark.kernel
 
 
 def test_live_counts_are_those_that_were_sent(xdp_link, tmp_path):
-    from parshall.generate import Generator
-    from parshall.sizes import Counts
+    from parshall.instruments.generate import Generator
+    from parshall.instruments.sizes import Counts
 
     sender, receiver, link = xdp_link
     target = tmp_path / "live.dist"

@@ -11,7 +11,7 @@ from retransmission_counters import check_counters, counters
 from tcp_flow_table import ours, retransmissions_of
 from tcp_logger import check_log
 
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 

@@ -16,8 +16,8 @@ from conversation import connection, transfer
 from ports import PORTS
 from tcp_logger import PACKET_HOOKS, PARSHALL, Logger, check_log, run, small_disk, total
 
-from parshall.tcp import TcpLog
-from parshall.testbed import names
+from parshall.host import names
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root", "nothing_is_left")]
 MOUNT = next(names.cgroup2_mounts(), None)

@@ -10,7 +10,7 @@ from ports import PORTS
 from tcp_flow_table import ours, reset_at_close, the_close, unacknowledged_of
 from tcp_logger import check_log, packets_of, rows_of
 
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 RST = 4

@@ -11,7 +11,7 @@ from retransmission_counters import counters
 from tcp_flow_table import ours, reset_at_close, retransmissions_of, the_close
 from tcp_logger import check_log, packets_of, rows_of
 
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 SYN, RST, ACK = 2, 4, 16

@@ -31,8 +31,8 @@ from tcp_logger import (
 )
 
 import parshall
-from parshall.cgroups import TemporaryCgroup
-from parshall.testbed import names
+from parshall.host import names
+from parshall.host.cgroups import TemporaryCgroup
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root", "nothing_is_left")]
 MOUNT = next(names.cgroup2_mounts(), None)

@@ -19,7 +19,7 @@ from ports import CLIENT_PORTS, PORTS
 from tcp_flow_table import ours
 from tcp_logger import Logger, check_log, packets_of, rows_of, total
 
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 SYN, ACK = 2, 16

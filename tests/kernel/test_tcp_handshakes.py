@@ -15,7 +15,7 @@ from ports import PORTS
 from tcp_logger import check_log, packets_of, rows_of
 
 import parshall
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 SYN, RST, ACK = 2, 4, 16

@@ -13,7 +13,7 @@ from ports import PORTS
 from tcp_logger import PACKET_HOOKS, Logger, check_log, packets_of, rows_of, total
 from threads import threads_named
 
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 SMALLEST_RING_BYTES = 32 << 10

@@ -23,7 +23,7 @@ from tcp_flow_table import retransmissions_of
 from tcp_logger import Logger, check_log
 
 import parshall
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 MPTCP = 262

@@ -16,8 +16,8 @@ from ports import PORTS
 from tcp_flow_table import ours
 from tcp_logger import check_log
 
+from parshall.instruments.tcp import TcpLog
 from parshall.report import write_report
-from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 MPTCP = 262

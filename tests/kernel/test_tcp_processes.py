@@ -16,7 +16,7 @@ from ports import PORTS
 from tcp_logger import check_log, rows_of, total
 
 from parshall.errors import UsageError
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 SYN, ACK = 2, 16

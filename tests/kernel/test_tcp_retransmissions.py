@@ -17,7 +17,7 @@ from tcp_flow_table import backoff_of, ours, reset_at_close, retransmissions_of,
 from tcp_logger import Logger, check_log, rows_of, total
 
 from parshall.errors import ParshallError
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 SYN, ACK, ECE, CWR, AE = 2, 16, 64, 128, 256

@@ -18,7 +18,7 @@ from retransmission_counters import check_counters, counters
 from tcp_flow_table import ours, unacknowledged_of
 from tcp_logger import EVENT_HOOKS, PACKET_HOOKS, account_text, check_log, rows_of, total
 
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 from parshall.testbed import Testbed
 
 pytestmark = pytest.mark.kernel

@@ -14,8 +14,8 @@ from conversation import account, connection, transfer
 from ports import PORTS
 from tcp_logger import PACKET_HOOKS, check_log, packets_of, rows_of, total
 
-from parshall.cgroups import TemporaryCgroup
-from parshall.tcp import TcpLog
+from parshall.host.cgroups import TemporaryCgroup
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 

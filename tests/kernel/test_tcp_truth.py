@@ -21,7 +21,7 @@ from conversation import (
 from ports import PORTS
 
 import parshall
-from parshall.tcp import TcpLog
+from parshall.instruments.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 # The flags that tcpdump and the log both show: FIN SYN RST PSH ACK URG ECE CWR.

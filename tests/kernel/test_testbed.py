@@ -240,7 +240,7 @@ def test_directions_may_differ(bed, probe, until):
 
 
 def test_plain_links_use_veth_and_offloads_are_optional(bed):
-    from parshall.testbed import offloads
+    from parshall.host import offloads
 
     a, b, c = (bed.host(name) for name in "abc")
     plain, fast = bed.link(a, b), bed.link(b, c, offloads=True)
@@ -367,7 +367,7 @@ def test_daemons_of_a_program_end_with_the_testbed(bed, until):
 
 
 def test_the_environment_is_that_of_the_host_and_not_of_the_machine(bed):
-    from parshall.environment import environment
+    from parshall.host.environment import environment
 
     a, b = bed.host("a"), bed.host("b")
     bed.link(a, b, mtu=1400)
@@ -435,7 +435,7 @@ def test_errors_name_the_thing_the_value_and_the_remedy(bed):
 
 def ours():
     """Names of the namespaces of this process."""
-    from parshall.testbed.names import current_owner
+    from parshall.host.names import current_owner
 
     return [path.name for path in Path("/run/netns").glob(f"{current_owner().prefix}-*")]
 
@@ -542,8 +542,8 @@ def has_ended(pid):
 
 
 def test_stale_cgroups_are_removed():
+    from parshall.host.names import Owner, cgroup2_mounts, current_owner
     from parshall.testbed import clean
-    from parshall.testbed.names import Owner, cgroup2_mounts, current_owner
 
     # Process number 1 lives, but did not start then; this process lives.
     mount = next(cgroup2_mounts(), None)
@@ -563,8 +563,8 @@ def test_stale_cgroups_are_removed():
 
 OTHER_NAMESPACES = """
 import sys, time
-from parshall.cgroups import TemporaryCgroup
-from parshall.temporary import TemporaryDirectory
+from parshall.host.cgroups import TemporaryCgroup
+from parshall.host.temporary import TemporaryDirectory
 from parshall.testbed import Testbed
 with Testbed() as bed, TemporaryDirectory("router") as directory:
     cgroup = TemporaryCgroup("test")

@@ -23,7 +23,7 @@ SOURCE_MAC = "02:50:00:00:00:01"
 
 def generator(xdp_link: Any, **options: Any) -> Any:
     """Start a generator at the sending end."""
-    from parshall.generate import Generator
+    from parshall.instruments.generate import Generator
 
     sender, _, link = xdp_link
     return Generator(link.interface(sender), netns=sender.path, src_mac=SOURCE_MAC, **options)

@@ -95,7 +95,7 @@ fn into_file(
     Ok(report)
 }
 
-/// See `parshall.log.convert`. Returns `(rows, warnings)`; `output` None is the standard output.
+/// See `parshall.instruments.tcp_log.convert`. Returns `(rows, warnings)`; `output` None is the standard output.
 #[pyfunction]
 #[pyo3(signature = (path, format, output=None, every_ns=None, flows=Vec::new()))]
 pub fn convert_log(

@@ -15,7 +15,7 @@ use pyo3::types::PyCapsule;
 
 use crate::errors::{error_to_python, to_python};
 
-/// See `parshall.log.Log`, which documents what is in it.
+/// See `parshall.instruments.tcp_log.Log`, which documents what is in it.
 #[pyclass(module = "parshall._native", frozen)]
 pub struct LogReader {
     path: PathBuf,
@@ -107,7 +107,7 @@ pub fn stream_format(py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> 
         .map_err(|error| error_to_python(error, false))
 }
 
-/// See `parshall.path.log.PathLog`, which documents what is in it.
+/// See `parshall.instruments.path.log.PathLog`, which documents what is in it.
 #[pyclass(module = "parshall._native", frozen)]
 pub struct PathLogReader {
     path: PathBuf,

@@ -24,7 +24,7 @@ pub fn take(mut place: Place) -> PyResult<()> {
     place.take().map_err(|error| error_to_python(error, false))
 }
 
-/// See `parshall.whole_file`.
+/// See `parshall.host.whole_file`.
 #[pyclass(module = "parshall._native")]
 pub struct OutputFile {
     file: Option<File>,

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
 from parshall.cli import options
 from parshall.cli.ledger_text import capture_ledger_lines, short_filter
-from parshall.cli.messages import report_start, say, show
 from parshall.cli.options import count_option, ring_bytes, size_option, time_option
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
-from parshall.session import Summary
-from parshall.stopping import Stopping
+from parshall.host.messages import report_start, say, show
+from parshall.host.session import Summary
+from parshall.host.stopping import Stopping
+from parshall.instruments.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
 
 COMMAND_SETTINGS = {
     "epilog": "Several --filter EXPR --write FILE pairs are served in one pass: each packet is copied once.",

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from parshall.cli.messages import say
 from parshall.errors import ParshallError
+from parshall.host.messages import say
 
 is_own_process = False
 """Whether the command line has this process to itself: privileges are given up for ever."""

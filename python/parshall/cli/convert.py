@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import progress_line, say, show
 from parshall.cli.options import numbers_option, time_option
 from parshall.errors import UsageError
-from parshall.log import FORMATS, convert
-from parshall.stopping import exiting_on_signals
-from parshall.whole_file import refuse_input
+from parshall.host.messages import progress_line, say, show
+from parshall.host.stopping import exiting_on_signals
+from parshall.host.whole_file import refuse_input
+from parshall.instruments.tcp_log import FORMATS, convert
 
 COMMAND_SETTINGS = {
     "epilog": f"Formats: {', '.join(FORMATS)}. Without -o, text goes to standard output when it is not a terminal; "

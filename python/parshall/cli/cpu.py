@@ -12,14 +12,15 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parshall import cpu, privileges
 from parshall.cli import options
-from parshall.cli.messages import report_start, say, show
 from parshall.cli.options import number_option, time_option
-from parshall.command import exit_status
 from parshall.errors import CommandError, UsageError
-from parshall.stopping import Stopping
-from parshall.whole_file import new_file
+from parshall.host import privileges
+from parshall.host.command import exit_status
+from parshall.host.messages import report_start, say, show
+from parshall.host.stopping import Stopping
+from parshall.host.whole_file import new_file
+from parshall.instruments import cpu
 
 if TYPE_CHECKING:
     from parshall._native import HookTimes

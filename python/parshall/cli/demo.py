@@ -8,12 +8,12 @@ from typing import Annotated
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
-from parshall.cli.messages import say, show
 from parshall.cli.options import time_option
 from parshall.cli.report import TESTBED_FILE
 from parshall.errors import UsageError
-from parshall.stopping import Stopping, exiting_on_signals
-from parshall.whole_file import write_whole
+from parshall.host.messages import say, show
+from parshall.host.stopping import Stopping, exiting_on_signals
+from parshall.host.whole_file import write_whole
 
 
 def command(
@@ -33,7 +33,7 @@ def command(
             stream = sys.stderr if as_json else sys.stdout
             show(f"{time.monotonic() - started_s:5.1f} s  {text}", file=stream)
 
-    from parshall.demo import measure
+    from parshall.lab.demo import measure
 
     with Stopping() as stopping:
         measurement = measure(output, duration, progress=report_step, stopping=stopping)
@@ -46,7 +46,7 @@ def command(
 
     report_step("Drawing the figures and writing the report")
     # Imported late: the drawing libraries must not load while the flows run.
-    from parshall.log import read
+    from parshall.instruments.tcp_log import read
     from parshall.report import write_report
     from parshall.report.links import links
 

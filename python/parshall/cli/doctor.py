@@ -14,11 +14,11 @@ from rich.text import Text
 
 from parshall.cli import options
 from parshall.cli.main import INTERRUPTED
-from parshall.cli.messages import plain_console, say, show
-from parshall.commands import COMMANDS
-from parshall.doctor.decisions import Decision, decide
-from parshall.doctor.probes import Cause, Probe, Status, probe_host
 from parshall.errors import printable
+from parshall.host.commands import COMMANDS
+from parshall.host.doctor.decisions import Decision, decide
+from parshall.host.doctor.probes import Cause, Probe, Status, probe_host
+from parshall.host.messages import plain_console, say, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,7 +84,7 @@ def _probe_interruptibly() -> list[Probe]:
 def remove_leftovers() -> list[str]:
     """Remove leftovers of killed runs; return their names."""
     # Imported here: only --clean needs the libraries of the testbed.
-    from parshall.testbed import names
+    from parshall.host import names
 
     removed = [f"{leftover.kind} {leftover.name}" for leftover in names.clean()]
     from parshall import _native

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from parshall import extcap
-from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
 from parshall.cli import options as common
 from parshall.cli.confinement import confine
-from parshall.cli.messages import say, show
 from parshall.errors import UsageError
-from parshall.stopping import Stopping
+from parshall.host.messages import say, show
+from parshall.host.stopping import Stopping
+from parshall.instruments import extcap
+from parshall.instruments.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
 
 COMMAND_SETTINGS = {"epilog": "Wireshark passes these options; run only --install by hand."}
 _POLL_INTERVAL_S = 0.05

@@ -9,11 +9,11 @@ import typer
 
 from parshall.cli import gen_receive, options
 from parshall.cli.gen_text import account_lines
-from parshall.cli.messages import report_start, say, show
 from parshall.cli.options import count_option, number_option, numbers_option, rate_option
 from parshall.cli.watch import watch
-from parshall.generate import BACKENDS, Generator, Report
-from parshall.stopping import Stopping
+from parshall.host.messages import report_start, say, show
+from parshall.host.stopping import Stopping
+from parshall.instruments.generate import BACKENDS, Generator, Report
 
 COMMAND_SETTINGS = {
     "epilog": "Sizes: SIZE, LOW-HIGH, imix, imix-tcp, imix-ipsec, thesis, procfs:FILE, dist:FILE, sizes:FILE. "

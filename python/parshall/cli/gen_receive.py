@@ -8,9 +8,9 @@ from typing import Any
 import typer
 
 from parshall.cli import confinement
-from parshall.cli.messages import report_start, show
 from parshall.errors import UsageError
-from parshall.stopping import Stopping
+from parshall.host.messages import report_start, show
+from parshall.host.stopping import Stopping
 
 # Parameters that apply to a receiver.
 _RECEIVER_OPTIONS = {
@@ -39,7 +39,7 @@ def receive(
     if confinement.is_own_process:
         # Arrow's allocator has a thread that blocks all signals, and so would keep its privileges.
         os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
-    from parshall.generate import Receiver
+    from parshall.instruments.generate import Receiver
 
     with Stopping() as stopping:
         receiver = Receiver(interface, **headers)

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import progress_line, say, show, show_paragraphs
 from parshall.cli.options import count_option
 from parshall.errors import UsageError, printable
-from parshall.stopping import Stopping
+from parshall.host.messages import progress_line, say, show, show_paragraphs
+from parshall.host.stopping import Stopping
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
 
@@ -115,7 +115,7 @@ def _values_of_factors(words: list[str]) -> dict[str, list[str]]:
 
 def _run_one(study: Any, path: Path, directory: Path, how: dict[str, Any], quiet: bool, stopping: Stopping) -> Any:
     """Run a study as `laboratory.run` does, whose arguments `how` has; say what is planned, and show the progress."""
-    from parshall import privileges
+    from parshall.host import privileges
     from parshall.lab import laboratory
 
     if how["site"] is None:

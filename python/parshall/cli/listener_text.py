@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from parshall.errors import printable
-from parshall.tcp import LogSummary
+from parshall.instruments.tcp import LogSummary
 
 
 def listener_lines(summary: LogSummary) -> list[str]:

@@ -21,7 +21,7 @@ except ValueError:
     _handler = None
 
 from parshall.cli import confinement
-from parshall.commands import COMMANDS
+from parshall.host.commands import COMMANDS
 
 if _handler is not None:
     signal.signal(signal.SIGINT, _handler)
@@ -95,7 +95,7 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
 
     from parshall.cli.options import HELP_NAMES
     from parshall.errors import ParshallError, UsageError, file_error
-    from parshall.installation import import_problem
+    from parshall.host.installation import import_problem
 
     try:
         module = importlib.import_module(COMMANDS[name][0])

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import progress_line, say, show, show_paragraphs
 from parshall.cli.options import count_option, latency_option, number_option, span_option, time_option, whole_option
 from parshall.errors import UsageError
-from parshall.stopping import exiting_on_signals
-from parshall.whole_file import new_file, write_whole
+from parshall.host.messages import progress_line, say, show, show_paragraphs
+from parshall.host.stopping import exiting_on_signals
+from parshall.host.whole_file import new_file, write_whole
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from parshall.cli.messages import report_start, say, show
 from parshall.errors import UsageError
+from parshall.host.messages import report_start, say, show
 
 
 def check_output(option: str, path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.errors import UsageError
-from parshall.quantities import (
+from parshall.host.quantities import (
     parse_bytes,
     parse_count,
     parse_latency,

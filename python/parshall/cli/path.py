@@ -10,19 +10,19 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
-from parshall.cli.messages import report_start, say, show
 from parshall.cli.options import count_option, log_file, ring_bytes
 from parshall.cli.path_beside import Beside
 from parshall.cli.path_text import NO_COST, stage_lines, summary_lines
 from parshall.cli.watch import watch
 from parshall.errors import UsageError
-from parshall.path import PathProfile, PathSummary
-from parshall.path.histograms import as_object
-from parshall.path.profile import DEFAULT_PACKETS_MAX, DEFAULT_RING_BYTES
-from parshall.path.stages import STAGES
-from parshall.quantities import parse_share
-from parshall.session import Session
-from parshall.stopping import Stopping
+from parshall.host.messages import report_start, say, show
+from parshall.host.quantities import parse_share
+from parshall.host.session import Session
+from parshall.host.stopping import Stopping
+from parshall.instruments.path import PathProfile, PathSummary
+from parshall.instruments.path.histograms import as_object
+from parshall.instruments.path.profile import DEFAULT_PACKETS_MAX, DEFAULT_RING_BYTES
+from parshall.instruments.path.stages import STAGES
 
 _TIME_ONLY = "cycles, instructions: not measured (time only)"
 _JOIN_OPTIONS = ("files", "join", "output", "quiet", "as_json")

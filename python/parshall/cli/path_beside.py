@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parshall.capture import Capture, Output, Ring
 from parshall.errors import UsageError
-from parshall.session import Session
-from parshall.tcp import TcpLog
+from parshall.host.session import Session
+from parshall.instruments.capture import Capture, Output, Ring
+from parshall.instruments.tcp import TcpLog
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Beside:
 
     def connections(self) -> list[dict[str, Any]]:
         """Join the files and return the answers for each connection; the sessions have ended."""
-        from parshall.log import read
-        from parshall.path import PathLog, Trace, join
-        from parshall.path.connections import connections
+        from parshall.instruments.path import PathLog, Trace, join
+        from parshall.instruments.path.connections import connections
+        from parshall.instruments.tcp_log import read
 
         assert self.output is not None
         tcp = None if self.tcp_log is None else read(self.tcp_log)

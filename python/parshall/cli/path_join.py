@@ -9,17 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from parshall._native import stream_format
-from parshall.cli.messages import progress_line, say, show
 from parshall.errors import UsageError, naming_damage
-from parshall.log import Log, read
-from parshall.path.comments import write_commented
-from parshall.path.connections import connections
-from parshall.path.log import PathLog
-from parshall.path.timeline import join
-from parshall.path.trace import Trace, is_trace
-from parshall.quantities import duration_text
-from parshall.stopping import exiting_on_signals
-from parshall.whole_file import new_file, refuse_input
+from parshall.host.messages import progress_line, say, show
+from parshall.host.quantities import duration_text
+from parshall.host.stopping import exiting_on_signals
+from parshall.host.whole_file import new_file, refuse_input
+from parshall.instruments.path.comments import write_commented
+from parshall.instruments.path.connections import connections
+from parshall.instruments.path.log import PathLog
+from parshall.instruments.path.timeline import join
+from parshall.instruments.path.trace import Trace, is_trace
+from parshall.instruments.tcp_log import Log, read
 
 _SHOWN = 20
 _KINDS = {"path": "path log", "tcp-state": "TCP log", "trace": "capture"}

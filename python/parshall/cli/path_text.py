@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from parshall.path.profile import PathSummary, group_text
-from parshall.path.reasons import described
-from parshall.path.stages import WHOLE
-from parshall.quantities import duration_text
+from parshall.host.quantities import duration_text
+from parshall.instruments.path.profile import PathSummary, group_text
+from parshall.instruments.path.reasons import described
+from parshall.instruments.path.stages import WHOLE
 
 _GROUPS_SHOWN = 20
 NO_COST = (

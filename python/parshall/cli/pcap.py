@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from parshall import pcap
-from parshall.cli.messages import show
 from parshall.errors import UsageError
+from parshall.host.messages import show
+from parshall.instruments import pcap
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import progress_line
 from parshall.errors import ParshallError, UsageError, printable
-from parshall.input_file import read_json
-from parshall.stopping import exiting_on_signals
+from parshall.host.input_file import read_json
+from parshall.host.messages import progress_line
+from parshall.host.stopping import exiting_on_signals
 
 LOG_SUFFIX = ".arrow"
 TESTBED_FILE = "testbed.json"
@@ -44,8 +44,8 @@ def command(
     testbed_file = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
     with exiting_on_signals(), progress_line("report", "preparing") as show:
         # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
-        from parshall.path.histograms import PathHistograms, is_path_histograms
-        from parshall.path.log import PathLog, is_path_log
+        from parshall.instruments.path.histograms import PathHistograms, is_path_histograms
+        from parshall.instruments.path.log import PathLog, is_path_log
 
         names = ", ".join(printable(path.stem) for path in paths[:3])
         heading = title or f"Parshall: {names}{' ...' if len(paths) > 3 else ''}"
@@ -66,7 +66,7 @@ def command(
                 progress=show,
             )
         else:
-            from parshall.log import read
+            from parshall.instruments.tcp_log import read
             from parshall.report import write_report
 
             report = write_report(

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.messages import report_start, say, show
 from parshall.cli.model_calibration import check_output
 from parshall.cli.options import count_option, number_option, rate_option, time_option, whole_option
 from parshall.errors import ParshallError, UsageError
-from parshall.stopping import exiting_on_signals
-from parshall.whole_file import new_file
+from parshall.host.messages import report_start, say, show
+from parshall.host.stopping import exiting_on_signals
+from parshall.host.whole_file import new_file
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 

@@ -9,11 +9,11 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.confinement import confine
-from parshall.cli.messages import report_start, show
 from parshall.cli.options import count_option, number_option
 from parshall.errors import UsageError
-from parshall.sizes import BUILT_IN, Counts, Parameters, SizeDistribution, compare, require_packets
-from parshall.whole_file import refuse_input
+from parshall.host.messages import report_start, show
+from parshall.host.whole_file import refuse_input
+from parshall.instruments.sizes import BUILT_IN, Counts, Parameters, SizeDistribution, compare, require_packets
 
 COMMAND_SETTINGS = {
     "epilog": f"Built-in distributions, with --from dist: {', '.join(BUILT_IN)}. Formats: docs/sizes.md.",
@@ -94,7 +94,7 @@ def _live_counts(
     packets: int | None,
     quiet: bool,
 ) -> Counts:
-    from parshall.live_sizes import count_live
+    from parshall.instruments.live_sizes import count_live
 
     if interface is None:
         raise UsageError("--from live: expected an interface, -i IF")

@@ -15,13 +15,13 @@ import typer
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.listener_text import listener_lines
-from parshall.cli.messages import report_start, say, show
 from parshall.cli.options import count_option, log_file, port_option, ring_bytes, whole_option
 from parshall.cli.watch import End, watch
-from parshall.command import GRACE_S, Command
 from parshall.errors import UsageError
-from parshall.stopping import Stopping
-from parshall.tcp import DEFAULT_RING_BYTES, LogSummary, TcpLog
+from parshall.host.command import GRACE_S, Command
+from parshall.host.messages import report_start, say, show
+from parshall.host.stopping import Stopping
+from parshall.instruments.tcp import DEFAULT_RING_BYTES, LogSummary, TcpLog
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from parshall.cli.confinement import confine
-from parshall.cli.messages import say, show
 from parshall.errors import printable
-from parshall.session import Session
-from parshall.stopping import Stopping
+from parshall.host.messages import say, show
+from parshall.host.session import Session
+from parshall.host.stopping import Stopping
 
 _POLL_INTERVAL_S = 0.05
 _PROGRESS_INTERVAL_S = 0.5

@@ -18,7 +18,7 @@ from parshall.figures.connections import other_ends
 from parshall.figures.states import COLUMNS, states
 
 if TYPE_CHECKING:
-    from parshall.log import Log
+    from parshall.instruments.tcp_log import Log
 
 # Maximum number of lines in a figure; of more flows, those with the most records are drawn.
 FLOWS_MAX = 200

@@ -1,6 +1,6 @@
 """Packet sizes: share of each size, the most frequent sizes, and a distribution beside the counts.
 
-After Figures 4.1, 4.2 and 4.4 of the thesis that `parshall.sizes` names.
+After Figures 4.1, 4.2 and 4.4 of the thesis that `parshall.instruments.sizes` names.
 """
 
 from typing import Any

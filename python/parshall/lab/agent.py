@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parshall.cpu import read_ticks
-from parshall.environment import environment
 from parshall.errors import ParshallError
-from parshall.temporary import TemporaryDirectory
-from parshall.testbed import programs
+from parshall.host import programs
+from parshall.host.environment import environment
+from parshall.host.temporary import TemporaryDirectory
+from parshall.instruments.cpu import read_ticks
 
 POLL_INTERVAL_S = 0.005
 # Ready when the program listens on a TCP port.
@@ -170,7 +170,7 @@ class Agent:
         }
 
     def ticks(self) -> dict[str, tuple[int, ...]]:
-        """Return the clock ticks of each state of the CPUs; see `parshall.cpu.read_ticks`."""
+        """Return the clock ticks of each state of the CPUs; see `parshall.instruments.cpu.read_ticks`."""
         return read_ticks()
 
     def clock_ns(self) -> int:

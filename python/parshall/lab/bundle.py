@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 
 from parshall.errors import ParshallError, UsageError
-from parshall.input_file import brief, read_json
+from parshall.host.input_file import brief, read_json
+from parshall.host.whole_file import write_whole
 from parshall.lab.run import RECORD, AbsentError, Run
 from parshall.lab.study import NO_TRAFFIC, Study
-from parshall.whole_file import write_whole
 
 FORMAT_VERSION = 1
 ABOUT, RESULTS, STUDY, RUNS, LOCK = "bundle.json", "results.parquet", "study.py", "runs", ".lock"

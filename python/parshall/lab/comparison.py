@@ -4,8 +4,8 @@ from typing import Any
 
 from parshall.errors import UsageError
 from parshall.lab.bundle import Bundle
-from parshall.lab.statistics import difference, holm
 from parshall.lab.study import NO_INSTRUMENTS
+from parshall.statistics import difference, holm
 
 DIFFERENT, SAME = "different", "not distinguishable with these repeats"
 UNSTABLE = "environment unstable"

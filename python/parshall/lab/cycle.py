@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from parshall.cpu import usage_between
 from parshall.errors import ParshallError
+from parshall.host.stopping import Stopping
+from parshall.instruments.cpu import usage_between
 from parshall.lab import programs
 from parshall.lab.agent import POLL_INTERVAL_S, filled
 from parshall.lab.sites import Scene, Site
@@ -25,7 +26,6 @@ from parshall.lab.study import (
     Program,
     Setting,
 )
-from parshall.stopping import Stopping
 
 # What a run does next; `measure` reports it.
 START, TRAFFIC, END = "start", "traffic", "end"

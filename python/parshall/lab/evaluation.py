@@ -17,11 +17,11 @@ import numpy as np
 import polars as pl
 
 from parshall.errors import ParshallError
+from parshall.host.whole_file import write_whole
 from parshall.lab.bundle import Bundle
-from parshall.lab.statistics import has_drift, summarise
 from parshall.lab.study import CONTROLS, NO_INSTRUMENTS, Figure, Finding, Measure, Statement, Study
 from parshall.lab.table import Table
-from parshall.whole_file import write_whole
+from parshall.statistics import has_drift, summarise
 
 EVALUATION = "evaluation.json"
 _NOT_MEASURED = Finding("not measured", None, "some of its levels have no values")

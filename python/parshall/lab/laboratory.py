@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from parshall.environment import environment
 from parshall.errors import ParshallError, UsageError
+from parshall.host.environment import environment
+from parshall.host.stopping import Stopping
 from parshall.lab import cycle
 from parshall.lab.bundle import STUDY, Bundle
 from parshall.lab.run import accounts, balances, lost
 from parshall.lab.sites import Site, TestbedSite
 from parshall.lab.study import CONTROLS, Level, Study, check, load
-from parshall.stopping import Stopping
 
 # Seconds that a run takes besides its workload, until some runs have shown it.
 _OVERHEAD_S = 1.5

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from parshall.cli.messages import report_start
-from parshall.quantities import parse_seconds
-from parshall.stopping import Stopping
-from parshall.whole_file import new_file
+from parshall.host.messages import report_start
+from parshall.host.quantities import parse_seconds
+from parshall.host.stopping import Stopping
+from parshall.host.whole_file import new_file
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20

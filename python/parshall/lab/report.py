@@ -8,7 +8,7 @@ from typing import Any
 from altair.utils.schemapi import debug_mode
 
 from parshall.errors import UsageError, naming_damage
-from parshall.input_file import read_json
+from parshall.host.input_file import read_json
 from parshall.lab.bundle import STUDY, Bundle
 from parshall.lab.comparison import compare
 from parshall.lab.drawing import begins_at, draw, hidden, split

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from parshall.cpu import STATES
 from parshall.errors import ParshallError
+from parshall.instruments.cpu import STATES
 from parshall.lab.study import Level
 
 RECORD = "run.json"

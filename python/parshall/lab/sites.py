@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from parshall.errors import ParshallError, UsageError
-from parshall.input_file import brief, parse_toml
+from parshall.host.input_file import brief, parse_toml
+from parshall.host.whole_file import write_whole
 from parshall.lab.agent import Agent, filled
 from parshall.lab.study import Host, Setting
 from parshall.testbed import Testbed
-from parshall.whole_file import write_whole
 
 # A worker that does not answer for so long is lost.
 ANSWER_S = 60.0

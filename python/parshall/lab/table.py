@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 
 from parshall.lab.run import Run
-from parshall.lab.statistics import Difference, Summary, paired_difference, summarise
 from parshall.lab.study import Study
+from parshall.statistics import Difference, Summary, paired_difference, summarise
 
 
 class Table:

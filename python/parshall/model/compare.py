@@ -11,13 +11,13 @@ import polars as pl
 
 from parshall.errors import ParshallError, UsageError
 from parshall.figures.panels import Panel, draw
-from parshall.input_file import brief
+from parshall.host.input_file import brief
+from parshall.host.table_file import read_table
+from parshall.host.whole_file import write_whole
 from parshall.model.network import Model
 from parshall.model.simulation import Results, run
 from parshall.model.variation import BACKGROUND, main_sink
 from parshall.report.figure_file import save
-from parshall.table_file import read_table
-from parshall.whole_file import write_whole
 
 _READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
     ".csv": pl.read_csv,

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from parshall.figures.panels import Panel, draw
+from parshall.host.whole_file import write_whole
 from parshall.model.builtin import FORWARDED, parameters
 from parshall.model.builtin.bsd import GRAINS_US, BsdRouter
 from parshall.model.builtin.gateway import AUTHENTICATION_US, CIPHERS_US_PER_BYTE
@@ -19,7 +20,6 @@ from parshall.model.published import CALIBRATIONS
 from parshall.model.simulation import run
 from parshall.model.sweep import sweep
 from parshall.report.figure_file import save
-from parshall.whole_file import write_whole
 
 SEED = 2002
 

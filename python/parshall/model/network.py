@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parshall.errors import UsageError
+from parshall.host.whole_file import write_whole
 from parshall.model.schema import excerpt, suggestion, transitions, validated
-from parshall.whole_file import write_whole
 
 if TYPE_CHECKING:
     from parshall._native import Network

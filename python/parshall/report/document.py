@@ -22,9 +22,9 @@ from markupsafe import Markup
 from parshall.errors import ParshallError, UsageError, file_error
 from parshall.figures.figure import DARK
 from parshall.figures.frame import POINTER_LAYER
-from parshall.input_file import brief
+from parshall.host.input_file import brief
+from parshall.host.whole_file import write_whole
 from parshall.report.account import hook_accounts, total
-from parshall.whole_file import write_whole
 
 PAGE = "report.html"
 FIGURE_DIRECTORY = "figures"

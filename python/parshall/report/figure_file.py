@@ -6,8 +6,8 @@ from typing import Any
 import altair as alt
 from altair.utils.schemapi import debug_mode
 
+from parshall.host.whole_file import write_whole
 from parshall.report.document import image_of, render
-from parshall.whole_file import write_whole
 
 SUFFIXES = (".html", ".png", ".svg")
 
@@ -15,8 +15,8 @@ SUFFIXES = (".html", ".png", ".svg")
 def save(chart: alt.TopLevelMixin, path: Path, *, below: Path | None = None, is_fixed: bool = False) -> None:
     """Write a chart as self-contained HTML, as PNG or as SVG, by the suffix of the path.
 
-    `below` is as for `parshall.whole_file.new_file`. A page fits the chart to its width, unless `is_fixed`: what then
-    has no room can be scrolled.
+    `below` is as for `parshall.host.whole_file.new_file`. A page fits the chart to its width, unless `is_fixed`: what
+    then has no room can be scrolled.
     """
     # The tests hold figures against Vega-Lite's schema, which takes longer here than all else that draws them.
     with debug_mode(False):

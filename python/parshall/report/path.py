@@ -9,8 +9,8 @@ from parshall.errors import UsageError, naming_damage
 from parshall.figures.legend import many
 from parshall.figures.path import PathReduction, figures_of, reduce, reduce_histograms
 from parshall.figures.path.axes import time_text
-from parshall.path.histograms import PathHistograms
-from parshall.path.stages import WHOLE
+from parshall.instruments.path.histograms import PathHistograms
+from parshall.instruments.path.stages import WHOLE
 from parshall.report.account import Account, hook_accounts, total
 from parshall.report.document import (
     check_destination,
@@ -23,7 +23,7 @@ from parshall.report.document import (
 )
 
 if TYPE_CHECKING:
-    from parshall.path.log import PathLog
+    from parshall.instruments.path.log import PathLog
 
     Measured = PathLog | PathHistograms
 

@@ -26,7 +26,7 @@ from parshall.report.links import links
 from parshall.report.retransmissions import cause_rows
 
 if TYPE_CHECKING:
-    from parshall.log import Log
+    from parshall.instruments.tcp_log import Log
 
 
 def write_report(

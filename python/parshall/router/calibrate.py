@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow
 
+from parshall import statistics
 from parshall.errors import ParshallError, UsageError
-from parshall.lab import statistics
-from parshall.path import PathLog, PathProfile
+from parshall.host.temporary import TemporaryDirectory
+from parshall.instruments.path import PathLog, PathProfile
 from parshall.router import estimation
 from parshall.router.calibration import Calibration, Noise, Times, machine
 from parshall.router.capacity import overload
@@ -23,7 +24,6 @@ from parshall.router.sender import sending
 from parshall.router.setup import RPS, Setup
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
-from parshall.temporary import TemporaryDirectory
 
 # Traffic of 3.5.6: gaps of 2 to 10 service times, so a sixth of the capacity.
 RANDOM_SHARE = 1 / 6

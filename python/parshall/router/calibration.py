@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from parshall.errors import ParshallError, UsageError
-from parshall.input_file import brief, parse_toml
-from parshall.whole_file import write_whole
+from parshall.host.input_file import brief, parse_toml
+from parshall.host.whole_file import write_whole
 
 FORMAT, MAJOR = "parshall calibration", 1
 # Facts of the machine without which the times mean nothing.
@@ -233,7 +233,7 @@ class Calibration:
 
 def machine() -> dict[str, Any]:
     """Describe this machine, as far as it decides times."""
-    from parshall.environment import environment
+    from parshall.host.environment import environment
 
     found = environment()
     chosen = {name: found.get(name) for name in ("kernel", "cpu_model", "machine", "cpus", "clock_source", "parshall")}

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from parshall.errors import UsageError
-from parshall.lab.statistics import mean_interval
 from parshall.router.offer import Offered, offer
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
+from parshall.statistics import mean_interval
 
 LOW_PPS, HIGH_PPS = 5_000.0, 4_000_000.0
 # A trial whose generator reached less than this share of the rate says nothing about the router at that rate.

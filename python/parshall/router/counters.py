@@ -3,10 +3,10 @@
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from parshall.host.netlink import route_socket
 from parshall.router.testbed import RouterTestbed
 from parshall.router.tunnel import TUN
 from parshall.testbed import Host
-from parshall.testbed.netlink import route_socket
 
 # Counters of /proc/net/snmp and /proc/net/netstat of packets that the stack gave up.
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InUnknownProtos", "InDiscards", "OutDiscards", "OutNoRoutes")

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from parshall import privileges
 from parshall.errors import UsageError
-from parshall.installation import require_kernel_side
-from parshall.session import Session, check_choice, request_json
-from parshall.temporary import TemporaryDirectory
+from parshall.host import privileges
+from parshall.host.installation import require_kernel_side
+from parshall.host.session import Session, check_choice, request_json
+from parshall.host.temporary import TemporaryDirectory
 
 _HOOKS = ("out", "in", "xdp")
 # `struct edge_time` of bpf/abi.h.

@@ -5,11 +5,11 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from parshall import privileges
 from parshall.errors import ParshallError
-from parshall.installation import require_kernel_side
+from parshall.host import privileges
+from parshall.host.installation import require_kernel_side
+from parshall.host.session import Session, check_choice, request_json
 from parshall.router.setup import TUNNELS
-from parshall.session import Session, check_choice, request_json
 
 PORT = 4500
 # Sequence number, tag, UDP and IPv4 headers.

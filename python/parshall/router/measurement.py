@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from parshall.environment import environment
 from parshall.errors import ParshallError
+from parshall.host.environment import environment
+from parshall.host.temporary import TemporaryDirectory
+from parshall.host.whole_file import new_file
 from parshall.router import gateway
 from parshall.router.edges import Edge
 from parshall.router.offer import PORT, offer
@@ -19,8 +21,6 @@ from parshall.router.prediction import latencies_ns
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
 from parshall.router.tunnel import departures_by_stamp
-from parshall.temporary import TemporaryDirectory
-from parshall.whole_file import new_file
 
 _ETHERNET_BYTES, _FRAME_BYTES_MIN = 14, 60
 # An entry of the generator's departure log.
@@ -87,7 +87,7 @@ class Measurement:
         Raises
         ------
         ParshallError, OSError
-            As by `parshall.whole_file.write_whole`.
+            As by `parshall.host.whole_file.write_whole`.
         """
         if isinstance(to, Path):
             with new_file(to, "wb") as (file, commit):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parshall.errors import ParshallError, UsageError
-from parshall.generate import Generator
+from parshall.instruments.generate import Generator
 from parshall.router.counters import Counters
 from parshall.router.edges import Edge, Edges, Passage
 from parshall.router.setup import RPS
@@ -99,7 +99,7 @@ def offer(
     count : int
         Number of packets.
     log : pathlib.Path, optional
-        File for what was sent when; see ``parshall.generate.Generator``.
+        File for what was sent when; see ``parshall.instruments.generate.Generator``.
     stamp_log : pathlib.Path, optional
         File for the order in which the gateway sent the packets; see ``parshall.router.Gateway``.
     edges : sequence of Edge

@@ -8,7 +8,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.generic import GenericNetlinkSocket
 
 from parshall.errors import ParshallError
-from parshall.stopping import uninterrupted
+from parshall.host.stopping import uninterrupted
 from parshall.testbed import Host
 
 _NAPI_GET = 11
@@ -66,7 +66,7 @@ def _write(host: Host, path: str, value: str) -> None:
 
 def _threads(host: Host, interface: str) -> list[int]:
     """Return the numbers of the NAPI threads of an interface."""
-    from parshall.testbed.netlink import route_socket
+    from parshall.host.netlink import route_socket
 
     with host.enter():
         with route_socket() as route:

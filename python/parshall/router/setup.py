@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from parshall.errors import UsageError
-from parshall.session import check_choice
+from parshall.host.session import check_choice
 
 RPS, THREADED = "rps", "threaded"
 RECEIVE = (RPS, THREADED)

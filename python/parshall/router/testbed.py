@@ -1,8 +1,8 @@
 """The router's testbed: source, router and sink in network namespaces, joined by veth."""
 
-from parshall import privileges
 from parshall.errors import ParshallError
-from parshall.installation import require_kernel_side
+from parshall.host import privileges
+from parshall.host.installation import require_kernel_side
 from parshall.router import receiving, routes, rules
 from parshall.router.setup import RPS, Setup
 from parshall.testbed import Testbed

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from parshall.errors import UsageError
-from parshall.session import check_choice
+from parshall.host.session import check_choice
 
 # The chapter's second kind of traffic: four superposed on/off sources with geometric periods and gaps (3.6).
 _ON_OFF = "onoff:sources=4,on=50,off=150,gap=4"

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import polars as pl
 
+from parshall.instruments.sizes import Counts
 from parshall.lab import Figure, Finding, Measure, Program, Published, Setting, Statement, Study, Table, grid
 from parshall.lab.programs import PARSHALL
 from parshall.lab.run import Run
 from parshall.lab.study import Level
-from parshall.sizes import Counts
 from parshall.studies.thesis import DOCUMENT, GAPS_NS, SNIFFER, hosts, rate_kpps, rate_mbps, traffic
 
 KINDS = {"46": "smallest frames", "thesis": "distribution of the thesis", "1500": "largest frames"}

@@ -21,7 +21,7 @@ from parshall.lab import (
 )
 from parshall.lab.programs import iperf3_bps
 from parshall.lab.run import Run
-from parshall.lab.statistics import paired_difference
+from parshall.statistics import paired_difference
 
 PPL = FLOWS = [1, 2, 5, 10, 50, 100]
 ENDS = ["sender", "receiver", "both"]

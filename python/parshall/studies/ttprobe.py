@@ -4,6 +4,7 @@ import sys
 
 import polars as pl
 
+from parshall.instruments.tcp_log import read
 from parshall.lab import (
     Figure,
     Finding,
@@ -21,7 +22,6 @@ from parshall.lab import (
     tcp_log,
 )
 from parshall.lab.run import Run
-from parshall.log import read
 
 PORT = 5201
 POLL = [sys.executable, "-m", "parshall.lab.poll", "--port", str(PORT), "--interval", "1ms"]

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from parshall.host.names import clean, stale
     from parshall.testbed.hosts import Host
     from parshall.testbed.links import Link
-    from parshall.testbed.names import clean, stale
     from parshall.testbed.shaping import Shaping
     from parshall.testbed.testbed import Testbed
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from pyroute2 import IPRoute
 
 from parshall.errors import ParshallError
-from parshall.testbed import offloads
-from parshall.testbed.namespaces import entered
-from parshall.testbed.netlink import route_socket
+from parshall.host import offloads
+from parshall.host.namespaces import entered
+from parshall.host.netlink import route_socket
 
 # Seconds until an interface must be up.
 _UP_TIMEOUT_S = 10.0

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from parshall.errors import ParshallError
-from parshall.testbed import namespaces
+from parshall.host import namespaces
+from parshall.host.names import current_owner
 from parshall.testbed.cables import Cable, create_cable
-from parshall.testbed.names import current_owner
 from parshall.testbed.players import MiddleNamespace
 from parshall.testbed.shaping import Shaping
 

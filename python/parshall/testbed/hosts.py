@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from parshall.errors import ParshallError, UsageError
-from parshall.testbed import namespaces, programs
-from parshall.testbed.netlink import route_socket
-from parshall.testbed.removal import OWNER_VARIABLE, end_processes
+from parshall.host import namespaces, programs
+from parshall.host.netlink import route_socket
+from parshall.host.removal import OWNER_VARIABLE, end_processes
 
 # Seconds from SIGTERM to SIGKILL when a testbed closes.
 _GRACE_S = 2.0

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from parshall.errors import UsageError
+from parshall.host.netlink import route_socket
 from parshall.testbed.hosts import Host
-from parshall.testbed.netlink import route_socket
 from parshall.testbed.players import Player
 from parshall.testbed.shaping import Shaping
 

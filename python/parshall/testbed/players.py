@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from parshall.testbed import namespaces
+from parshall.host import namespaces
 from parshall.testbed.cables import Cable, create_cable
 
 

@@ -4,9 +4,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from parshall.errors import ParshallError
-from parshall.installation import require_kernel_side
-from parshall.session import request_json
-from parshall.testbed import namespaces
+from parshall.host import namespaces
+from parshall.host.installation import require_kernel_side
+from parshall.host.session import request_json
 from parshall.testbed.cables import Cable
 from parshall.testbed.players import MiddleNamespace
 from parshall.testbed.shaping import Shaping

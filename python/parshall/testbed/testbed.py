@@ -6,13 +6,14 @@ import re
 from typing import Any, Self
 
 from parshall.errors import UsageError
-from parshall.stopping import uninterrupted
-from parshall.testbed import backends, links, namespaces
+from parshall.host import namespaces
+from parshall.host.names import clean, current_owner
+from parshall.host.stopping import uninterrupted
+from parshall.testbed import backends, links
 from parshall.testbed.cables import Cable, has_ipv6
 from parshall.testbed.disciplines import Kernel
 from parshall.testbed.hosts import Host
 from parshall.testbed.links import End, Link
-from parshall.testbed.names import clean, current_owner
 from parshall.testbed.players import Player, Veth
 from parshall.testbed.relays import Relay
 from parshall.testbed.shaping import Shaping

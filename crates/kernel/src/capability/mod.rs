@@ -6,7 +6,7 @@
 //! one element, attaches to an interface of a network namespace of its own.
 //!
 //! What follows for the commands of Parshall is decided elsewhere, in the Python package
-//! `parshall.doctor`.
+//! `parshall.host.doctor`.
 
 pub mod cgroup;
 mod host;

@@ -22,7 +22,7 @@ use super::session::{Session, raise, request, start};
 use crate::errors::{error_to_python, to_python};
 use crate::log::ArrowStream;
 
-/// See `parshall.capture.Capture`.
+/// See `parshall.instruments.capture.Capture`.
 #[pyclass(module = "parshall._native", extends = Session, frozen)]
 pub struct Capture(Arc<session::Capture>);
 

@@ -3,7 +3,7 @@
 use crate::errors::to_python;
 use pyo3::prelude::*;
 
-/// See `parshall.cpu.hooks`.
+/// See `parshall.instruments.cpu.hooks`.
 #[pyclass(module = "parshall._native")]
 pub struct HookTimes(parshall_kernel::hook_time::HookTimes);
 

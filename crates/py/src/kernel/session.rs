@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::errors::{any_error_to_python, to_python, usage_to_python};
 use crate::signals::{Interrupts, listen};
 
-/// See `parshall.session.Session`.
+/// See `parshall.host.session.Session`.
 #[pyclass(module = "parshall._native", subclass, frozen)]
 pub struct Session {
     instrument: Arc<dyn AnyInstrument>,

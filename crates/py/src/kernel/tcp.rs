@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use super::session::{Session, raise, request, start};
 
-/// See `parshall.tcp.TcpLog`.
+/// See `parshall.instruments.tcp.TcpLog`.
 #[pyclass(module = "parshall._native", extends = Session, frozen)]
 pub struct TcpLog(Arc<session::TcpLog>);
 

@@ -8,8 +8,8 @@ import altair as alt
 
 from parshall.figures.legend import COLOURS, numbered
 from parshall.figures.path.reduction import PATHS, PathReduction
-from parshall.path.stages import STAGES
-from parshall.quantities import duration_text
+from parshall.host.quantities import duration_text
+from parshall.instruments.path.stages import STAGES
 
 INK, BAR = "#222", "#0072B2"
 # Those of flows without black, on which no name can be read.

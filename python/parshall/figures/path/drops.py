@@ -6,7 +6,7 @@ import polars as pl
 from parshall.figures.figure import PAPER, WIDTH_PX, Figure, finished, rows_of
 from parshall.figures.path.axes import stage_colours, stage_scale
 from parshall.figures.path.reduction import PathReduction
-from parshall.path.stages import STAGES
+from parshall.instruments.path.stages import STAGES
 
 _REASONS_MAX = 20
 _BAR_PX = 26

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from parshall.figures.path.reduction import PATHS, PathReduction, percentile_spans
-from parshall.path.stages import STAGES, WHOLE
+from parshall.instruments.path.stages import STAGES, WHOLE
 
 if TYPE_CHECKING:
-    from parshall.path.profile import PathSummary
+    from parshall.instruments.path.profile import PathSummary
 
 _TIMES = ("packets", "share", "mean_ns", "median_ns", "p90_ns", "p99_ns", "max_ns")
 

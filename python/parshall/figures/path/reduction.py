@@ -8,10 +8,10 @@ import polars as pl
 import pyarrow as pa
 
 from parshall.figures.reduction import tables_of
-from parshall.path.stages import STAGES, WHOLE
+from parshall.instruments.path.stages import STAGES, WHOLE
 
 if TYPE_CHECKING:
-    from parshall.path.log import PathLog
+    from parshall.instruments.path.log import PathLog
 
 PATHS = ("forwarded", "delivered", "sent", "dropped")
 """Code paths that have figures: what was seen from the first stage to the end."""

@@ -9,7 +9,7 @@ from parshall.figures.figure import WIDTH_PX, Figure, finished, rows_of
 from parshall.figures.legend import many
 from parshall.figures.path.axes import BAR, INK, time_scale, time_ticks
 from parshall.figures.path.reduction import PathReduction
-from parshall.path.stages import WHOLE
+from parshall.instruments.path.stages import WHOLE
 
 _PANEL_PX = 42
 # The width to which heights refer, in powers of two: 9 %.

@@ -6,7 +6,7 @@ import polars as pl
 from parshall.figures.figure import ON_FILL, ON_PALE_FILL, PAPER, WIDTH_PX, Figure, finished, rows_of
 from parshall.figures.path.axes import dark_stages, stage_colours, stage_scale, time_text
 from parshall.figures.path.reduction import PERCENTILES, PathReduction
-from parshall.path.stages import WHOLE
+from parshall.instruments.path.stages import WHOLE
 
 _BAR_PX = 44
 # A part that takes less of its bar than this has no room for its name.

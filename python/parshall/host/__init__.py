@@ -1,0 +1,1 @@
+"""What the package knows of this host and does to it."""

@@ -1,0 +1,51 @@
+"""The probes of this host, and their results."""
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from parshall.host.installation import KERNEL_SIDE_REMEDY, NO_KERNEL_SIDE, import_problem
+
+Status = Literal["works", "degraded", "cannot"]
+Cause = Literal["unsupported", "forbidden", "broken"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The result of trying one feature.
+
+    Attributes
+    ----------
+    name
+        Group and feature, such as ``program.xdp``.
+    status
+        Whether it can be used.
+    cause
+        Why it does not work in full: this kernel or hardware lacks it (``unsupported``), this process may
+        not use it (``forbidden``), or it should work and does not (``broken``). None when it works.
+    detail
+        What the probe observed.
+    remedy
+        What a user can do about it; empty when it works.
+    """
+
+    name: str
+    status: Status
+    cause: Cause | None
+    detail: str
+    remedy: str
+
+
+def probe_host() -> list[Probe]:
+    """Try the features of this host, without traces: in one or two seconds, longer on a busy host.
+
+    An analysis-only installation has a single probe, which reports that; so does an installation whose compiled
+    module cannot be loaded.
+    """
+    try:
+        from parshall import _native
+    except ImportError as error:
+        return [Probe("installation.module", "cannot", "broken", *import_problem(error))]
+    if not hasattr(_native, "probe_capabilities"):
+        return [Probe("installation.kernel", "cannot", "unsupported", NO_KERNEL_SIDE, KERNEL_SIDE_REMEDY)]
+    return [Probe(**fields) for fields in json.loads(_native.probe_capabilities())]

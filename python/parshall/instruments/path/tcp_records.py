@@ -1,0 +1,150 @@
+"""The record of a TCP log for each row of a path log."""
+
+import json
+from typing import Any
+
+import polars as pl
+
+from parshall.instruments.tcp_log import Log
+
+# The hook of the TCP log and the socket stages of the path log run one after the other.
+TOLERANCE_NS = 10_000_000
+# The event follows the packet that is sent again.
+_EVENT_TOLERANCE_NS = 10_000_000
+STATE = [
+    *("cwnd_segments", "ssthresh_segments", "srtt_us", "rto_us", "ca_state", "snd_una", "snd_nxt", "rcv_nxt"),
+    *("packets_out", "retrans_out", "lost_out", "sacked_out"),
+]
+_READ = ["time_ns", "flow", "direction", "event", "pkt_seq", "pkt_ack", "payload_bytes", "flow_seq", *STATE]
+_KEY = ["stream", "netns_inode", "is_out", "tcp_seq", "tcp_ack", "has_payload"]
+
+
+def join(rows: pl.DataFrame, log: Log | None, flows: pl.DataFrame | None, offset_ns: int) -> pl.DataFrame:
+    """Add flow, state, and whether the packet was sent again and why.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        From `timeline.rows_of`.
+    log : parshall.instruments.tcp_log.Log or None
+        Without, the columns are null.
+    flows : polars.DataFrame or None
+        Its flow table.
+    offset_ns : int
+        Offset of the path log's clock; the times of the TCP log are converted to it.
+
+    Returns
+    -------
+    polars.DataFrame
+        The rows with ``tcp_match``, ``flow``, ``flow_seq``, `STATE`, ``tcp_payload_bytes`` (after GRO),
+        ``is_retransmission``, ``cause`` and ``spurious``.
+    """
+    records = _records(log, flows, rows, offset_ns) if log is not None and flows is not None else _no_records(rows)
+    count = pl.len().over(_KEY)
+    at_socket = pl.when("is_out").then("socket_out_ns").otherwise("socket_in_ns").fill_null(0).cast(pl.Int64)
+    points = (
+        rows.filter(pl.col("stream") >= 0)
+        .select(
+            *("row", "stream", "netns_inode", "is_out", "tcp_seq", "tcp_ack", "wire_bytes"),
+            has_payload=pl.col("wire_bytes") > 0,
+            at_ns=pl.col("from_ns") + at_socket,
+        )
+        .with_columns(rows_alike=count)
+        .sort("at_ns")
+    )
+    records = records.with_columns(records_alike=count).sort("record_ns")
+    found = points.join_asof(
+        records,
+        left_on="at_ns",
+        right_on="record_ns",
+        by=_KEY,
+        strategy="nearest",
+        tolerance=TOLERANCE_NS,
+        coalesce=False,
+        check_sortedness=False,
+    )
+    # GRO makes one packet of several between the first stage and the socket.
+    is_whole = pl.col("tcp_payload_bytes") == pl.col("wire_bytes")
+    is_merged = ~pl.col("is_out") & (pl.col("tcp_payload_bytes") > pl.col("wire_bytes"))
+    found = (
+        found.filter(pl.col("record").is_not_null() & (is_whole | is_merged))
+        .with_columns(distance_ns=(pl.col("at_ns") - pl.col("record_ns")).abs())
+        .filter(pl.col("distance_ns") == pl.col("distance_ns").min().over("record"))
+        .unique("record", keep="first", maintain_order=True)
+    )
+    is_one = (pl.col("rows_alike") == 1) & (pl.col("records_alike") == 1)
+    found = found.with_columns(tcp_match=pl.when(is_one).then(pl.lit("exact")).otherwise(pl.lit("nearest")))
+    added = ["flow", "flow_seq", *STATE, "tcp_payload_bytes", "is_retransmission", "cause", "spurious"]
+    joined = rows.join(found.select("row", "tcp_match", *added), on="row", how="left", maintain_order="left")
+    return joined.with_columns(pl.col("tcp_match").fill_null("none"))
+
+
+def _records(log: Log, flows: pl.DataFrame, rows: pl.DataFrame, offset_ns: int) -> pl.DataFrame:
+    clock: dict[str, Any] = json.loads((log.schema.metadata or {}).get(b"parshall.clock", b"{}"))
+    shift_ns = offset_ns - int(clock.get("monotonic_offset_ns", offset_ns))
+    table = pl.from_arrow(log.batches(_READ).read_all())
+    assert isinstance(table, pl.DataFrame)
+    table = table.with_columns(pl.col("direction", "event", "ca_state").cast(pl.String))
+    table = table.with_columns(record_ns=pl.col("time_ns").dt.timestamp("ns"))
+    packets = table.filter(pl.col("event") == "packet").with_row_index("record").sort("record_ns")
+    packets = _retransmitted(packets, table.filter(pl.col("event") == "retransmit"), log)
+    ends = rows.filter(pl.col("stream") >= 0).select(
+        *("stream", "source", "source_port", "destination", "destination_port")
+    ).unique()  # fmt: skip
+    flows = flows.select(
+        *("flow", "netns_inode", "local_address", "local_port", "remote_address", "remote_port"),
+    )
+    local, remote = ["local_address", "local_port"], ["remote_address", "remote_port"]
+    sides = [
+        flows.join(ends, left_on=[*near, *far], right_on=["source", "source_port", "destination", "destination_port"])
+        .select("flow", "netns_inode", "stream")
+        .with_columns(is_out=pl.lit(is_out))
+        for is_out, near, far in ((True, local, remote), (False, remote, local))
+    ]
+    return (
+        packets.with_columns(is_out=pl.col("direction") == "out")
+        .join(pl.concat(sides), on=["flow", "is_out"])
+        .rename({"pkt_seq": "tcp_seq", "pkt_ack": "tcp_ack", "payload_bytes": "tcp_payload_bytes"})
+        .with_columns(
+            record_ns=pl.col("record_ns") + shift_ns,
+            has_payload=pl.col("tcp_payload_bytes") > 0,
+            tcp_payload_bytes=pl.col("tcp_payload_bytes").cast(pl.Int64),
+        )
+        .select(*_KEY, "record", "record_ns", "flow", "flow_seq", *STATE, "tcp_payload_bytes", *_AGAIN)
+    )
+
+
+_AGAIN = ["is_retransmission", "cause", "spurious"]
+
+
+def _retransmitted(packets: pl.DataFrame, events: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Return packets with the event that says that they were sent again, and its cause."""
+    keys = ["flow", "pkt_seq"]
+    judged = pl.from_arrow(log.retransmissions)
+    assert isinstance(judged, pl.DataFrame)
+    judged = judged.select("time_ns", *keys, pl.col("cause").cast(pl.String), "spurious").unique(["time_ns", *keys])
+    events = events.select("time_ns", *keys, "record_ns").join(judged, on=["time_ns", *keys], how="left")
+    events = events.with_columns(pl.col("cause").fill_null("unknown"))
+    before = packets.filter(pl.col("direction") == "out").select("record", *keys, packet_ns="record_ns")
+    sent = events.sort("record_ns").join_asof(
+        before.sort("packet_ns"),
+        left_on="record_ns",
+        right_on="packet_ns",
+        by=keys,
+        strategy="backward",
+        tolerance=_EVENT_TOLERANCE_NS,
+        check_sortedness=False,
+    )
+    sent = sent.filter(pl.col("record").is_not_null()).unique("record", keep="last")
+    sent = sent.select("record", "cause", "spurious", is_retransmission=pl.lit(True))
+    return packets.join(sent, on="record", how="left", maintain_order="left").with_columns(
+        is_retransmission=pl.when(pl.col("direction") == "out").then(pl.col("is_retransmission").fill_null(False))
+    )
+
+
+def _no_records(rows: pl.DataFrame) -> pl.DataFrame:
+    kinds = dict.fromkeys(STATE, pl.UInt32()) | {"ca_state": pl.String(), "flow": pl.UInt32(), "flow_seq": pl.UInt64()}
+    kinds |= {"record": pl.UInt32(), "record_ns": pl.Int64(), "tcp_payload_bytes": pl.Int64()}
+    kinds |= {"is_retransmission": pl.Boolean(), "cause": pl.String(), "spurious": pl.Boolean()}
+    kinds |= {name: rows.schema[name] for name in _KEY if name in rows.schema} | {"has_payload": pl.Boolean()}
+    return pl.DataFrame(schema=kinds)
