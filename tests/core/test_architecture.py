@@ -1,4 +1,4 @@
-"""Dependencies have one direction: py -> kernel -> core, and from room to room in Python; the stub matches the module."""
+"""Dependencies have one direction: py -> kernel -> core, and room to room in Python; the stub matches the module."""
 
 import ast
 import shutil
