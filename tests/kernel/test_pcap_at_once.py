@@ -117,15 +117,15 @@ handles, children = [], []
 def open_one(): handles.append(filtered(opened(100), sys.argv[2]))
 open_one()
 for number in range(4):
-    threads = [threading.Thread(target=open_one) for _ in range(2)]
-    for thread in threads: thread.start()
-    # The kernel begins a fork again after each signal.
+    # The kernel begins a fork again after each signal. No other thread runs: a child of several must not open anything.
     send_signals(0)
     child = os.fork()
     send_signals(0.001)
     if child == 0:
         lib.pcap_close(filtered(opened(100), sys.argv[2]))
         os._exit(0)
+    threads = [threading.Thread(target=open_one) for _ in range(2)]
+    for thread in threads: thread.start()
     open_one()
     for thread in threads: thread.join()
     children.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
