@@ -15,7 +15,7 @@ import pytest
 from parshall.cli.lab import published, run_study
 from parshall.errors import ParshallError, UsageError
 from parshall.lab import Figure, Host, Measure, Program, Setting, Statement, Study, Table, grid, load
-from parshall.lab.bundle import Bundle
+from parshall.lab.bundle import ABOUT, Bundle
 from parshall.lab.comparison import DIFFERENT, SAME, UNSTABLE
 from parshall.lab.drawing import draw, share_range
 from parshall.lab.evaluation import EVALUATION, evaluate
@@ -398,10 +398,14 @@ def test_statements_of_a_damaged_evaluation_are_an_error_with_its_directory(
             published([tmp_path / "b"])
 
 
-@pytest.mark.parametrize(("name", "named"), [("made", "study.py"), ("siftr", "siftr")])
-def test_a_report_says_how_to_run_its_study_again(tmp_path: Path, name: str, named: str) -> None:
-    study = study_of(name=name)
-    evaluate(write_bundle(tmp_path, study, {1: [1], 2: [2], 3: [3]}), study)
+@pytest.mark.parametrize(("is_built_in", "named"), [(None, "study.py"), (False, "study.py"), (True, "siftr")])
+def test_a_report_says_how_to_run_its_study_again(tmp_path: Path, is_built_in: bool | None, named: str) -> None:
+    """A study of one's own may have the name of a built-in one."""
+    study = study_of(name="siftr")
+    bundle = write_bundle(tmp_path, study, {1: [1], 2: [2], 3: [3]})
+    about = json.loads((tmp_path / ABOUT).read_text()) | ({} if is_built_in is None else {"is_built_in": is_built_in})
+    (tmp_path / ABOUT).write_text(json.dumps(about))
+    evaluate(bundle, study)
     assert f"<pre>parshall lab run {named} --repeats 1 --seed 1</pre>" in write_report([tmp_path]).read_text()
 
 

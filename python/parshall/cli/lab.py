@@ -117,6 +117,7 @@ def _run_one(study: Any, path: Path, directory: Path, how: dict[str, Any], quiet
     """Run a study as `laboratory.run` does, whose arguments `how` has; say what is planned, and show the progress."""
     from parshall.host import privileges
     from parshall.lab import laboratory
+    from parshall.studies import DIRECTORY
 
     if how["site"] is None:
         privileges.require_bpf("lab", "CAP_SYS_ADMIN")
@@ -128,7 +129,8 @@ def _run_one(study: Any, path: Path, directory: Path, how: dict[str, Any], quiet
         needed_s = laboratory.estimate_s(study, planned, is_quick=is_quick)
         say("lab", f"{study.name}: {len(planned)} runs, {_time(needed_s)}, into {directory}")
     progress = _Progress(study.name, quiet)
-    bundle = laboratory.run(study, path.read_text(), directory, **how, progress=progress.show, stopping=stopping)
+    how = {**how, "is_built_in": path.parent == DIRECTORY, "progress": progress.show, "stopping": stopping}
+    bundle = laboratory.run(study, path.read_text(), directory, **how)
     progress.end()
     return bundle
 

@@ -84,6 +84,7 @@ def run(
     at: Mapping[str, Sequence[str]] | None = None,
     repeats: int | None = None,
     seed: int = 1,
+    is_built_in: bool = False,
     site: Site | None = None,
     stops_on_failure: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
@@ -107,6 +108,8 @@ def run(
         Runs of each level. Default: those of the study.
     seed : int
         Seed of the order of runs.
+    is_built_in : bool
+        Whether ``parshall lab run`` knows the study by its name.
     site : Site, optional
         Where it runs. Default: a testbed on this machine.
     stops_on_failure : bool
@@ -131,6 +134,7 @@ def run(
     about = {
         "study": study.name,
         "title": study.title,
+        "is_built_in": is_built_in,
         "is_quick": is_quick,
         "at": {name: [*values] for name, values in (at or {}).items()},
         "repeats": count,

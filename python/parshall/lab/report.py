@@ -15,7 +15,6 @@ from parshall.lab.drawing import begins_at, draw, hidden, split
 from parshall.lab.evaluation import EVALUATION
 from parshall.lab.study import Finding
 from parshall.report.document import check_destination, render, start_drawing, write_document
-from parshall.studies import NAMES
 
 
 def read_evaluation(directory: Path) -> dict[str, Any]:
@@ -127,7 +126,7 @@ def _render(
         title=title,
         bundle=bundle.about,
         # Its text is kept there, and a built-in study needs none.
-        study=bundle.about["study"] if bundle.about["study"] in NAMES else STUDY,
+        study=bundle.about["study"] if bundle.about.get("is_built_in") else STUDY,
         part="".join(
             f" --at {shlex.quote(f'{name}=' + ','.join(values))}" for name, values in bundle.about.get("at", {}).items()
         ),
