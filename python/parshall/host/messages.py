@@ -82,6 +82,9 @@ def progress_line(command: str, what: str, *, quiet: bool = False) -> Iterator[C
     finally:
         ended.set()
         drawing.join()
+        # On a busy machine the thread may have had no time to.
+        if time.monotonic() - began_s >= _SILENT_S and not _IS_LINE_SHOWN.is_set():
+            draw()
         if _IS_LINE_SHOWN.is_set():
             _IS_LINE_SHOWN.clear()
             print(_CLEAR, end="", file=sys.stderr, flush=True)

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 __all__ = ["Host", "Link", "Shaping", "Testbed", "clean", "stale"]
 
 _MODULES = {
-    "Host": "hosts",
-    "Link": "links",
-    "Shaping": "shaping",
-    "Testbed": "testbed",
-    "clean": "names",
-    "stale": "names",
+    "Host": "parshall.testbed.hosts",
+    "Link": "parshall.testbed.links",
+    "Shaping": "parshall.testbed.shaping",
+    "Testbed": "parshall.testbed.testbed",
+    "clean": "parshall.host.names",
+    "stale": "parshall.host.names",
 }
 
 
@@ -27,4 +27,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(_MODULES[name]), name)

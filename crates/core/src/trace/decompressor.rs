@@ -1,7 +1,7 @@
 //! Opens files that may be compressed: their first bytes show gzip, zstd and lz4.
 
 use lz4_flex::frame::FrameDecoder;
-use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 /// Bytes that are read at once from a compressed file.
 const COMPRESSED_BUFFER_BYTES: usize = 256 << 10;
@@ -40,35 +40,51 @@ pub(super) fn decompress(mut source: Source) -> io::Result<(Source, Vec<u8>)> {
     Ok((Box::new(Cursor::new(first.clone()).chain(plain)), first))
 }
 
-/// Follows the last frame. Within a frame it would be its end.
-const LZ4_PAST_END: [u8; 4] = [0; 4];
+/// A source that knows whether it was read to its end.
+struct Watched<R> {
+    source: R,
+    has_ended: bool,
+}
+
+impl<R: Read> Read for Watched<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.source.read(buffer)?;
+        self.has_ended |= bytes == 0 && !buffer.is_empty();
+        Ok(bytes)
+    }
+}
 
 /// All LZ4 frames of a file. The decoder itself ends behind each, and takes the end of the file for the end of a frame.
 struct Lz4Frames<R: Read> {
-    decoder: FrameDecoder<Chain<R, &'static [u8]>>,
+    decoder: FrameDecoder<Watched<R>>,
+    is_complete: bool,
 }
 
 impl<R: BufRead> Lz4Frames<R> {
     fn new(source: R) -> Self {
+        let has_ended = false;
         Self {
-            decoder: FrameDecoder::new(source.chain(&LZ4_PAST_END[..])),
+            decoder: FrameDecoder::new(Watched { source, has_ended }),
+            is_complete: false,
         }
     }
 }
 
 impl<R: BufRead> Read for Lz4Frames<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
+        while !self.is_complete {
             let bytes = self.decoder.read(buffer)?;
             if bytes > 0 || buffer.is_empty() {
                 return Ok(bytes);
             }
-            match self.decoder.get_mut().fill_buf()? {
-                [] => return Err(io::ErrorKind::UnexpectedEof.into()),
-                rest if rest == LZ4_PAST_END => return Ok(0),
-                _ => {}
+            let watched = self.decoder.get_mut();
+            // Behind the mark of its end a frame reads no more.
+            if watched.has_ended {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            self.is_complete = watched.source.fill_buf()?.is_empty();
         }
+        Ok(0)
     }
 }
 
