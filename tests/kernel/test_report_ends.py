@@ -39,7 +39,8 @@ print(json.dumps(read))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-@pytest.mark.parametrize("thinning", [(), ("--ppl", "50")])
+# On a loopback few packets of 64 KiB may be all: each flow needs a record.
+@pytest.mark.parametrize("thinning", [(), ("--ppl", "5")])
 def test_a_connection_over_loopback_is_counted_once(root, tmp_path, address, thinning):
     path = tmp_path / "loop.arrow"
     sizes = (3_000_000, 700_000)
