@@ -92,7 +92,7 @@ __noinline int tcp_behind_extensions(struct __sk_buff *skb)
 	return parse_ipv6(&at, &protocol) && protocol == 6 ? at.next - start : -1;
 }
 
-/* Finds the TCP header behind IPv4 or IPv6, of which a packet begins with one; the fixed part of it is readable. */
+/* Finds the TCP header of a packet that begins with IPv4 or IPv6; the fixed part of the header is readable. */
 static __always_inline struct tcphdr *parse_tcp(struct __sk_buff *skb, struct cursor *at)
 {
 	struct tcphdr *tcp;

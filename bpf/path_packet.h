@@ -257,7 +257,10 @@ __noinline __u32 bucket_of(__u32 value)
 	return ((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7) - 8 + 8 * is_above(value, 7);
 }
 
-/* The bucket of a value as an index. The verifier knows no bounds of a result, and the compiler must not: it left out the mask. */
+/*
+ * The bucket of a value as an index. The verifier knows no bounds of a function's result, and the compiler must not know
+ * them: it left out the mask.
+ */
 static __always_inline __u32 bucket_index_of(__u32 value)
 {
 	__u32 bucket = bucket_of(value);

@@ -237,7 +237,7 @@ def siftr2_text(written: bytes) -> tuple[str, list[tuple[int, ...]], str]:
 
 
 def siftr2_binary(written: bytes) -> tuple[str, list[tuple[int, ...]], str]:
-    """Return the same of rec_fmt=binary: the last line tells where the records end, and how long they are."""
+    """Return the same of a file with rec_fmt=binary, whose last line says where records end and how long each is."""
     head, rest = written.split(b"\n", 1)
     body, foot = rest.rstrip(b"\n").rsplit(b"\n", 1)
     size = int(key_values(foot.decode())["record_size"])

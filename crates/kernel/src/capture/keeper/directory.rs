@@ -161,8 +161,8 @@ impl Drop for Lock {
 }
 
 /// Locks a file of the directory, which is made if needed: with `LOCK`, no other process makes or removes sockets.
-/// Without it, a stale socket could be replaced by a living one just
-/// before it is removed, and one that does not listen yet would look stale.
+/// Without the lock, a stale socket could be replaced by a living one just before it is removed, and one that does not
+/// listen yet would look stale.
 ///
 /// # Errors
 /// The error of the system; `TimedOut` when another process holds it too long.
