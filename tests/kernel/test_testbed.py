@@ -1,6 +1,5 @@
 """The testbed on this machine: what links do to packets, what ledgers say, what stays behind."""
 
-import itertools
 import json
 import os
 import re
@@ -257,21 +256,25 @@ def test_the_kernel_obeys_the_same_rate(bed, probe, until):
     if reason := kernel_offers("tbf"):
         pytest.skip(reason)
     a, b = bed.host("sender"), bed.host("receiver")
-    link = bed.link(a, b, rate_bps=20e6, queue_packets=50, backend="kernel")
+    # Its bucket holds two frames, so a timer may be late by a frame's 2.4 ms before the link is slower than its rate.
+    link = bed.link(a, b, rate_bps=5e6, queue_packets=50, backend="kernel")
     probe = probe(link, a, b)
     for _ in range(500):
-        # Five times what the link takes, and others get the CPU.
+        # Twenty times what the link takes, and others get the CPU.
         for _ in range(8):
             probe.send(1472)
         time.sleep(0.001)
     queue = lambda: link.statistics()["qdiscs"]["left"]  # noqa: E731
     until("the queue is empty", lambda: all(qdisc["qlen"] == 0 for qdisc in queue()))
     arrivals, sent = probe.arrivals.read(), len(probe.departures.read())
-    # Where the sender waited long for its CPU, the queue ran empty: that is in few of these stretches.
-    stretches = itertools.pairwise(arrivals[::25])
-    bits = 25 * arrivals[0].frame_bytes * 8
-    rates_bps = [bits * 1e9 / (last.at_ns - first.at_ns) for first, last in stretches]
-    assert statistics.median(rates_bps) == pytest.approx(20e6, rel=0.02)
+    # Others delay timers and sender for whole stretches. A wrong rate is wrong in each: the rate is that of the fast
+    # ones, which a bucket makes faster by at most one frame in fifty.
+    frames = 50
+    bits = frames * arrivals[0].frame_bytes * 8
+    rates_bps = [
+        bits * 1e9 / (last.at_ns - first.at_ns) for first, last in zip(arrivals, arrivals[frames:], strict=False)
+    ]
+    assert sorted(rates_bps)[len(rates_bps) * 9 // 10] == pytest.approx(5e6, rel=0.03)
     assert queue()[0]["drops"] == sent - len(arrivals) > 0
 
 
