@@ -77,6 +77,8 @@ def test_doctor_has_no_narrow_column(width: int, monkeypatch: pytest.MonkeyPatch
         (["model", "plan", "single-queue", "-d", "10ms"], "model: searching"),
         (["convert", str(SMALL_LOG), "--to", "parquet", "-o", "OUT"], "convert: reading "),
         (["report", str(SMALL_LOG), "-o", "OUT"], "report: reading small"),
+        (["sizes", "thesis", "-o", "OUT"], "sizes: reading thesis"),
+        (["sizes", "thesis", "-n", "1000", "-O", "sizes", "-o", "OUT"], "sizes: drawing 1,000 sizes"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

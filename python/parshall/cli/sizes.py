@@ -11,7 +11,8 @@ from parshall.cli import options
 from parshall.cli.confinement import confine
 from parshall.cli.options import count_option, number_option
 from parshall.errors import UsageError
-from parshall.host.messages import report_start, show
+from parshall.host.messages import progress_line, report_start, show
+from parshall.host.stopping import exiting_on_signals
 from parshall.host.whole_file import refuse_input
 from parshall.instruments.sizes import BUILT_IN, Counts, Parameters, SizeDistribution, compare, require_packets
 
@@ -60,6 +61,8 @@ def command(
         raise UsageError(f"--separator {separator!r}: expected one character")
     if str(output) == "-":
         output = None
+    if to == "plot":
+        output = output or Path("sizes.html")
     refuse_input(output, inputs or [])
     parameters = Parameters(maximum, precision, bin, outlier)
     counts: Counts | None = None
@@ -69,15 +72,30 @@ def command(
         if source == "live":
             counts = _live_counts(inputs, interface, netns, duration, count, quiet)
         else:
-            counts = _counts(source, inputs, separator)
+            with exiting_on_signals(), progress_line("sizes", _reading(inputs), quiet=quiet):
+                counts = _counts(source, inputs, separator)
         distribution = (
             SizeDistribution.from_counts(counts, parameters) if to != "dist" or verify else SizeDistribution("")
         )
-    _write(to, counts, distribution, output, draws, seed, separator, pgset)
+    # Without a file, the sizes may go to the same terminal.
+    with exiting_on_signals(), progress_line("sizes", _writing(to, draws), quiet=quiet or output is None):
+        _write(to, counts, distribution, output, draws, seed, separator, pgset)
+    if to == "plot":
+        show(f"{output}: written", file=sys.stderr)
     if as_json or verify or not quiet:
         # Standard output may carry the sizes.
-        json_to = (sys.stderr if output is None and to != "plot" else sys.stdout) if as_json else None
+        json_to = (sys.stderr if output is None else sys.stdout) if as_json else None
         _report(counts, distribution, parameters, draws if verify else None, seed, json_to)
+
+
+def _reading(inputs: list[str] | None) -> str:
+    names = inputs or ["-"]
+    others = f" and {len(names) - 1} others" if len(names) > 1 else ""
+    return f"reading {'standard input' if names[0] == '-' else names[0]}{others}"
+
+
+def _writing(to: str, draws: int) -> str:
+    return f"drawing {draws:,} sizes" if to == "sizes" else "drawing" if to == "plot" else "writing"
 
 
 def _only(inputs: list[str] | None) -> str:
@@ -148,7 +166,8 @@ def _write(
     elif to == "dist":
         (counts or distribution.expected(number)).write(output, separator)
     else:
-        _plot(counts, distribution, output or Path("sizes.html"), number)
+        assert output is not None, "plots have a file"
+        _plot(counts, distribution, output, number)
 
 
 def _plot(counts: Counts | None, distribution: SizeDistribution, output: Path, number: int) -> None:
@@ -161,7 +180,6 @@ def _plot(counts: Counts | None, distribution: SizeDistribution, output: Path, n
     reduced = figure.reduce(expected.pairs) if counts is None else figure.reduce(counts.pairs, expected.pairs)
     chart = figure.draw(reduced, f"{(counts or expected).total:,} packets")
     figure_file.save(chart, output)
-    show(f"{output}: written", file=sys.stderr)
 
 
 def _report(
