@@ -11,7 +11,9 @@ Examples
 >>> parshall.read("flows.arrow").flows  # doctest: +SKIP
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from parshall.host.first_use import names_on_first_use
 
 if TYPE_CHECKING:
     from parshall.instruments.capture import Capture as capture
@@ -24,22 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["capture", "convert", "generate", "path", "read", "tcp", "write_report"]
 
-_PLACES = {
-    "capture": ("parshall.instruments.capture", "Capture"),
-    "convert": ("parshall.instruments.tcp_log", "convert"),
-    "generate": ("parshall.instruments.generate", "Generator"),
-    "path": ("parshall.instruments.path", "PathProfile"),
-    "read": ("parshall.instruments.tcp_log", "read"),
-    "tcp": ("parshall.instruments.tcp", "TcpLog"),
-    "write_report": ("parshall.report", "write_report"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first use, so that ``import parshall`` stays quick."""
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    module, own_name = _PLACES[name]
-    return getattr(import_module(module), own_name)
+__getattr__ = names_on_first_use(
+    __name__,
+    {
+        "capture": "parshall.instruments.capture:Capture",
+        "convert": "parshall.instruments.tcp_log",
+        "generate": "parshall.instruments.generate:Generator",
+        "path": "parshall.instruments.path:PathProfile",
+        "read": "parshall.instruments.tcp_log",
+        "tcp": "parshall.instruments.tcp:TcpLog",
+        "write_report": "parshall.report",
+    },
+)

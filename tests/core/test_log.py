@@ -12,6 +12,7 @@ from written_log import SCHEMA, batch_of, flow_row, listener_row, random_columns
 
 import parshall
 from parshall.errors import ParshallError, UsageError
+from parshall.instruments import tcp_log
 from parshall.instruments.tcp_log import Log
 
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
@@ -190,6 +191,12 @@ def test_polars_and_pandas_take_it():
     assert log.to_polars().filter(polars.col("direction").cast(polars.String) == "out").height == 150
     pytest.importorskip("pandas")
     assert (log.to_pandas()["state"] == "ESTABLISHED").all()
+
+
+def test_a_missing_pandas_is_said_with_the_remedy(monkeypatch):
+    monkeypatch.setattr(tcp_log, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pandas is not installed; install it: pip install 'parshall\[pandas\]'"):
+        parshall.read(LOG).to_pandas()
 
 
 def test_a_stream_is_read_once():

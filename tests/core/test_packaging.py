@@ -36,7 +36,8 @@ def imported(source: str) -> set[str]:
 
 def test_all_imports_are_required_packages() -> None:
     required = modules(PROJECT["dependencies"])
-    optional = modules(PROJECT["optional-dependencies"]["cluster"])
+    extras = PROJECT["optional-dependencies"]
+    optional = modules(extras["cluster"] + extras["pandas"])
     for path in (ROOT / "python").rglob("*.py"):
         assert imported(path.read_text()) <= required | optional, path
 

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -265,7 +266,17 @@ class Log:
         return _frame(self.records)
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return `records` for pandas, which must be installed; names become categoricals."""
+        """Return `records` for pandas, which must be installed; names become categoricals.
+
+        Raises
+        ------
+        UsageError
+            It is not.
+        """
+        if find_spec("pandas") is None:
+            raise UsageError(
+                "to_pandas: pandas is not installed; install it: pip install 'parshall[pandas]'; or take to_polars"
+            )
         return self.records.to_pandas()
 
 

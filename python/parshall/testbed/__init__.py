@@ -1,6 +1,8 @@
 """Testbeds: hosts in network namespaces, and links with rate, delay, jitter, loss and queue."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from parshall.host.first_use import names_on_first_use
 
 if TYPE_CHECKING:
     from parshall.host.names import clean, stale
@@ -11,20 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Host", "Link", "Shaping", "Testbed", "clean", "stale"]
 
-_MODULES = {
-    "Host": "parshall.testbed.hosts",
-    "Link": "parshall.testbed.links",
-    "Shaping": "parshall.testbed.shaping",
-    "Testbed": "parshall.testbed.testbed",
-    "clean": "parshall.host.names",
-    "stale": "parshall.host.names",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first use: commands that make no testbed need not wait for the netlink library."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_MODULES[name]), name)
+# Commands that make no testbed need not wait for the netlink library.
+__getattr__ = names_on_first_use(
+    __name__,
+    {
+        "Host": f"{__name__}.hosts",
+        "Link": f"{__name__}.links",
+        "Shaping": f"{__name__}.shaping",
+        "Testbed": f"{__name__}.testbed",
+        "clean": "parshall.host.names",
+        "stale": "parshall.host.names",
+    },
+)

@@ -3,8 +3,9 @@
 The command ``parshall gen`` is a thin layer over ``Generator``.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from parshall.host.first_use import names_on_first_use
 from parshall.instruments.generate.generator import BACKENDS, Generator, Report
 
 if TYPE_CHECKING:
@@ -13,13 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKENDS", "Generator", "Receiver", "Reception", "Report", "stamp_offset_bytes"]
 
-_MODULES = {"Receiver": "receiver", "Reception": "reception", "stamp_offset_bytes": "reception"}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what receives on first use: what sends need not wait for its libraries of columns."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+# What sends need not wait for libraries of columns.
+__getattr__ = names_on_first_use(
+    __name__,
+    {
+        "Receiver": f"{__name__}.receiver",
+        "Reception": f"{__name__}.reception",
+        "stamp_offset_bytes": f"{__name__}.reception",
+    },
+)

@@ -4,8 +4,9 @@
 command ``parshall path`` is a thin layer over them.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from parshall.host.first_use import names_on_first_use
 from parshall.instruments.path.profile import PathProfile, PathSummary
 from parshall.instruments.path.stages import LIGHT_STAGES, STAGES
 
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LIGHT_STAGES", "STAGES", "PathHistograms", "PathLog", "PathProfile", "PathSummary", "Trace", "join"]
 
-_MODULES = {"PathHistograms": "histograms", "PathLog": "log", "Trace": "trace", "join": "timeline"}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what reads and joins on first use: what measures need not wait for its libraries of columns."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+# What measures need not wait for libraries of columns.
+__getattr__ = names_on_first_use(
+    __name__,
+    {
+        "PathHistograms": f"{__name__}.histograms",
+        "PathLog": f"{__name__}.log",
+        "Trace": f"{__name__}.trace",
+        "join": f"{__name__}.timeline",
+    },
+)
