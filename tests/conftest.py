@@ -74,6 +74,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         HIDDEN.forget()
 
 
+@pytest.fixture
+def hidden_events() -> HiddenEvents:
+    """What the kernel hides, for tests that compare more than once."""
+    return HIDDEN
+
+
 def is_comparison(item: pytest.Item, call: pytest.CallInfo[None]) -> bool:
     """Whether a test of tracing programs compared something, or looked in vain for a row.
 
