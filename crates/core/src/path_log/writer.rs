@@ -2,8 +2,8 @@
 
 use super::columns::{COLUMNS, Kind, path_schema};
 use super::{FORMAT, FORMAT_VERSION, PathRows, Row};
-use crate::tcp_log::LogError;
 use crate::tcp_log::message::{END_OF_STREAM, batch_head};
+use crate::tcp_log::{Codec, LogError};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::writer::{
@@ -131,7 +131,7 @@ impl<W: Write> PathLogWriter<W> {
             &vec![FieldNode::new(0, 0); COLUMNS.len()],
             &vec![Buffer::new(0, 0); buffers],
             // Readers such as polars expect something in each compressed buffer.
-            None,
+            Codec::None,
             values,
             &[],
             &mut bytes,

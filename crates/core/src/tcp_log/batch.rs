@@ -87,7 +87,7 @@ impl BatchEncoder {
             rows,
             &self.nodes,
             &self.buffers,
-            Some(codec),
+            codec,
             &[],
             &out[body_at..],
             &mut self.head,
@@ -105,7 +105,8 @@ impl BatchEncoder {
             0,
             &nodes,
             &buffers,
-            Some(Codec::None),
+            // Readers such as polars expect something in each compressed buffer.
+            Codec::None,
             values,
             &[],
             out,

@@ -53,7 +53,7 @@ pub enum Codec {
     Lz4,
     /// zstd frames.
     Zstd,
-    /// The values as they are. Lengths precede them, as with frames, and reveal damage in the head.
+    /// The values as they are, without a length.
     None,
 }
 
@@ -76,26 +76,27 @@ impl BufferCompressor {
         })
     }
 
-    /// Appends a buffer to a body: its length and a frame, or -1 and the values when there is no codec or
-    /// the frame is not shorter.
+    /// Appends a buffer to a body: the values, or with a codec their length and a frame, or -1 and the values when the
+    /// frame is not shorter.
     ///
     /// # Errors
     /// Errors of the library.
     pub fn add(&mut self, raw: &[u8], codec: Codec, body: &mut Vec<u8>) -> io::Result<()> {
         let begin = body.len();
-        body.extend_from_slice(&(raw.len() as i64).to_le_bytes());
-        match codec {
-            Codec::None => {}
-            Codec::Lz4 => self.add_lz4(raw, body)?,
-            Codec::Zstd => {
-                body.reserve(compress_bound(raw.len()));
-                let mut end = Cursor::new(&mut *body);
-                end.set_position((begin + PREFIX_BYTES) as u64);
-                self.zstd.compress_to_buffer(raw, &mut end)?;
-            }
+        if codec == Codec::None {
+            body.extend_from_slice(raw);
+            return Ok(());
         }
-        let is_longer = body.len() - begin >= PREFIX_BYTES + raw.len();
-        if codec == Codec::None || is_longer {
+        body.extend_from_slice(&(raw.len() as i64).to_le_bytes());
+        if codec == Codec::Lz4 {
+            self.add_lz4(raw, body)?;
+        } else {
+            body.reserve(compress_bound(raw.len()));
+            let mut end = Cursor::new(&mut *body);
+            end.set_position((begin + PREFIX_BYTES) as u64);
+            self.zstd.compress_to_buffer(raw, &mut end)?;
+        }
+        if body.len() - begin >= PREFIX_BYTES + raw.len() {
             body.truncate(begin);
             body.extend_from_slice(&NOT_COMPRESSED.to_le_bytes());
             body.extend_from_slice(raw);

@@ -60,7 +60,7 @@ pub fn batch_head(
     rows: usize,
     nodes: &[FieldNode],
     buffers: &[Buffer],
-    codec: Option<Codec>,
+    codec: Codec,
     values: &[(&str, &str)],
     body: &[u8],
     out: &mut Vec<u8>,
@@ -81,13 +81,15 @@ pub fn batch_head(
         })
         .collect();
     let custom_metadata = builder.create_vector(&pairs);
+    let codec = match codec {
+        Codec::Lz4 => Some(CompressionType::LZ4_FRAME),
+        Codec::Zstd => Some(CompressionType::ZSTD),
+        Codec::None => None,
+    };
     let compression = codec.map(|codec| {
         let mut compression = BodyCompressionBuilder::new(builder);
         compression.add_method(BodyCompressionMethod::BUFFER);
-        compression.add_codec(match codec {
-            Codec::Lz4 | Codec::None => CompressionType::LZ4_FRAME,
-            Codec::Zstd => CompressionType::ZSTD,
-        });
+        compression.add_codec(codec);
         compression.finish()
     });
     let nodes = builder.create_vector(nodes);

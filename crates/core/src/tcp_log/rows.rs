@@ -3,7 +3,7 @@
 
 use super::columns::{COLUMNS, Column, Kind};
 use super::compression::{Codec, PREFIX_BYTES};
-use super::message::buffer_bytes;
+use super::message::{BODY_ALIGN_BYTES, buffer_bytes};
 use super::schema::{data_type, dictionaries};
 use arrow::array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, Int8Array, PrimitiveArray,
@@ -63,6 +63,9 @@ impl RowDecoder {
                 "it has {} columns, expected {present}",
                 nodes.len()
             ));
+        }
+        if codec == Codec::None && !are_adjacent(buffers.iter(), body) {
+            return Err("its buffers do not follow each other".into());
         }
         let mut places = 0..present;
         let mut arrays = Vec::with_capacity(self.schema.fields().len());
@@ -171,6 +174,10 @@ impl RowDecoder {
             true => Ok(()),
             false => Err(format!("{found} bytes, expected {bytes}")),
         };
+        if codec == Codec::None {
+            exactly(buffer.len())?;
+            return Ok(Buffer::from(buffer));
+        }
         let (prefix, data) = buffer
             .split_first_chunk::<PREFIX_BYTES>()
             .ok_or("a buffer without its length")?;
@@ -237,12 +244,27 @@ impl RowDecoder {
 }
 
 fn codec_of(head: BatchHead<'_>) -> Result<Codec, String> {
-    let compression = head.compression().ok_or("its rows are not compressed")?;
+    let Some(compression) = head.compression() else {
+        return Ok(Codec::None);
+    };
     match (compression.method(), compression.codec()) {
         (BodyCompressionMethod::BUFFER, CompressionType::LZ4_FRAME) => Ok(Codec::Lz4),
         (BodyCompressionMethod::BUFFER, CompressionType::ZSTD) => Ok(Codec::Zstd),
         _ => Err("its rows are compressed by something else than lz4 or zstd".into()),
     }
+}
+
+/// Whether buffers fill a body one after another. Without a codec, nothing else shows that a position is damaged: the
+/// checksum does not cover it, and no length precedes the values.
+fn are_adjacent<'b>(buffers: impl Iterator<Item = &'b arrow::ipc::Buffer>, body: &[u8]) -> bool {
+    let mut end_bytes = Some(0_u64);
+    for buffer in buffers {
+        end_bytes = end_bytes
+            .filter(|end| *end == buffer.offset() as u64)
+            .and_then(|end| end.checked_add(buffer.length() as u64))
+            .and_then(|end| end.checked_next_multiple_of(BODY_ALIGN_BYTES as u64));
+    }
+    end_bytes == Some(body.len() as u64)
 }
 
 fn names_array(keys: Int8Array, names: &ArrayRef) -> Result<ArrayRef, String> {
@@ -270,4 +292,50 @@ fn numbers<T: ArrowPrimitiveType>(
         ScalarBuffer::new(values, 0, rows),
         nulls,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::compression::{BufferCompressor, Codec};
+    use super::super::schema::record_schema;
+    use super::RowDecoder;
+    use std::sync::Arc;
+
+    /// A hostile log has valid checksums, so the decompressor gets damaged frames. It returns an error or values
+    /// of the right length.
+    #[test]
+    fn damaged_frames_are_refused() {
+        for codec in [Codec::Lz4, Codec::Zstd] {
+            let values: Vec<u8> = (0..600u32)
+                .flat_map(|value| (value / 7).to_le_bytes())
+                .collect();
+            let mut buffer = Vec::new();
+            BufferCompressor::new()
+                .unwrap()
+                .add(&values, codec, &mut buffer)
+                .unwrap();
+            assert!(buffer.len() < values.len());
+            let mut decoder = RowDecoder::new(&record_schema(), Arc::new(record_schema())).unwrap();
+            assert_eq!(
+                decoder
+                    .decompress(&buffer, codec, values.len())
+                    .unwrap()
+                    .as_slice(),
+                values
+            );
+            for at in 0..buffer.len() {
+                for mask in [0x01, 0x10, 0x80, 0xff] {
+                    let mut bytes = buffer.clone();
+                    bytes[at] ^= mask;
+                    if let Ok(found) = decoder.decompress(&bytes, codec, values.len()) {
+                        assert_eq!(found.len(), values.len());
+                    }
+                    // An LZ4 frame may lack its end mark.
+                    if let Ok(found) = decoder.decompress(&bytes[..at], codec, values.len()) {
+                        assert_eq!(found.as_slice(), values);
+                    }
+                }
+            }
+        }
+    }
 }
