@@ -49,6 +49,11 @@ def write_path(bed: Any, path: Path, has_traffic: bool = True) -> None:
                     receiver.recv(200)
 
 
+def write_cut(whole: Path, cut: Path) -> None:
+    """Write what a writer leaves that was killed."""
+    cut.write_bytes(whole.read_bytes()[:-END_BYTES])
+
+
 WRITERS: dict[str, Callable[[Any, Path], None]] = {
     "tcp, zstd": lambda bed, path: write_tcp(bed, path, "zstd"),
     "tcp, lz4": lambda bed, path: write_tcp(bed, path, "lz4"),
@@ -63,9 +68,8 @@ WRITERS: dict[str, Callable[[Any, Path], None]] = {
 def test_readers_of_arrow_open_a_log(bed: Any, tmp_path: Path, kind: str) -> None:
     whole = tmp_path / "whole.arrow"
     WRITERS[kind](bed, whole)
-    # What a writer leaves that was killed.
     cut = tmp_path / "cut.arrow"
-    cut.write_bytes(whole.read_bytes()[:-END_BYTES])
+    write_cut(whole, cut)
     table = pa.ipc.open_stream(whole).read_all()
     table.validate(full=True)
     assert (table.num_rows > 0) == ("empty" not in kind)

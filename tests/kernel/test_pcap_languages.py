@@ -3,7 +3,6 @@
 For Python, scapy is among the programs.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from capturer import frame
+from languages import built
 from test_pcap import KIND, Place, both, place
 
 __all__ = ["place"]
@@ -46,15 +46,6 @@ def interpreted(check: list[str], client: str) -> list[object]:
     if shutil.which(check[0]) is None or subprocess.run(check, capture_output=True).returncode:
         pytest.skip(f"{check[0]} has no binding here; `scripts/setup packages programs` installs it")
     return [check[0], CLIENTS / client]
-
-
-def built(words: list[object], directory: Path, **environment: str) -> None:
-    """Build a client, or skip where its language or the registry of its packages is missing."""
-    if shutil.which(str(words[0])) is None:
-        pytest.skip(f"there is no {words[0]}; `scripts/setup packages languages` installs it")
-    done = subprocess.run(words, env=os.environ | environment, cwd=directory, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"{words[0]} could not build the client: {done.stderr[-500:]}")
 
 
 def client_of(language: str, directory: Path) -> list[object]:
