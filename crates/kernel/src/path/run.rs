@@ -103,17 +103,18 @@ impl Run {
 
     /// Attaches the programs.
     pub fn open_window(&mut self) -> Result<(), MeasurementError> {
+        // On a busy machine attaching takes as long as a window, and what is attached first sees all of it.
+        self.window_started = Instant::now();
         let attached = self.hooks.attach(self.has_middle());
         if attached.is_err() {
             self.hooks.detach();
         }
         attached?;
         self.is_open = true;
-        self.window_started = Instant::now();
         self.window_until = if self.measures_cost() {
-            Some(self.window_started + COST_WINDOW)
+            Some(Instant::now() + COST_WINDOW)
         } else if self.request.share < 1.0 {
-            Some(self.window_started + WINDOW)
+            Some(Instant::now() + WINDOW)
         } else {
             None
         };
@@ -143,8 +144,9 @@ impl Run {
         if is_cost {
             self.note_medians(has_middle);
         }
-        self.attached += self.window_started.elapsed();
         self.hooks.detach();
+        let window = self.window_started.elapsed();
+        self.attached += window;
         self.windows += 1;
         // Programs that were running still put packets into the table.
         std::thread::sleep(NAP);
@@ -152,7 +154,7 @@ impl Run {
         self.window_until = Some(Instant::now());
         if !is_cost && self.request.share < 1.0 {
             // Times between windows without memory meet no period of the host.
-            let mean_s = WINDOW.as_secs_f64() * (1.0 / self.request.share - 1.0);
+            let mean_s = window.as_secs_f64() * (1.0 / self.request.share - 1.0);
             let random: f64 = self.rng.random();
             self.window_until =
                 Some(Instant::now() + Duration::from_secs_f64(-mean_s * (1.0 - random).ln()));
