@@ -393,6 +393,8 @@ def test_the_command_prints_its_account(xdp_link):
     text = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert text.returncode == 0, text.stderr
     assert "requested 3,000, sent 3,000, not sent 0" in text.stdout
+    limited = gen(xdp_link, "--pps", "10k", "--duration", "10ms")
+    assert "requested for 10 ms, sent 100, not sent 0" in subprocess.check_output(limited, text=True, timeout=60)
     # 1.36 / sqrt(3000): of sizes and of gaps.
     assert text.stdout.count("(5 % critical value: 0.02483)") >= 2 and "digest" in text.stdout
     account = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60).stdout)

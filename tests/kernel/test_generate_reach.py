@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from wire import write_trace
 
 from parshall.instruments.generate.surroundings import reasons_to_confirm
 
@@ -86,6 +87,38 @@ def test_the_bridge_of_a_port_may_have_the_default_route(hosts):
     assert danger_of(left, link.interface(left)) == ""
     left.run(["ip", "route", "add", "default", "dev", "br0"])
     assert "a default route uses br0" in danger_of(left, link.interface(left))
+
+
+def test_a_process_inside_of_a_test_namespace_needs_no_confirmation(bed):
+    host = bed.host("both")
+    host.run(["ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1"])
+    for end in ("v0", "v1"):
+        host.run(["ip", "link", "set", end, "up"])
+    command = [sys.executable, "-m", "parshall", "gen", "-i", "v0", "--count", "5", "--backend", "af-packet"]
+    sent = host.run(command, check=False)
+    assert sent.returncode == 0, sent.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "described"),
+    [
+        (["-d", "1"], "To send packets from 198.18.0.1 to 198.18.1.1 in frames of 60 bytes on average, as fast as "
+                      "possible, for 1 s at most anyway"),
+        (["-c", "2k", "--pps", "5k"], "To send 2,000 packets from 198.18.0.1 to 198.18.1.1 in frames of 60 bytes on "
+                                      "average, 5,000 a second anyway"),
+        ([], "as fast as possible, until it is stopped, anyway"),
+        (["--replay", "{trace}", "-c", "100"], "To send 100 packets of {trace} in frames of 60 bytes on average, "
+                                               "667 a second anyway"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_what_would_be_sent(tmp_path, options, described):
+    trace = tmp_path / "trace.pcap"
+    write_trace(trace, [bytes(60)] * 3, gap_us=1000)
+    options = [option.format(trace=trace) for option in options]
+    command = [sys.executable, "-m", "parshall", "gen", "-i", "lo", "--backend", "af-packet", *options]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2
+    assert f"{described.format(trace=trace)}, add --yes-on lo" in refused.stderr
 
 
 def test_a_peer_in_the_namespace_of_this_host_needs_confirmation(hosts, to_this_host):

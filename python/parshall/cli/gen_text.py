@@ -3,17 +3,22 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from parshall.host.quantities import duration_text
+
 _PROBABILITIES = ("1 %", "10 %", "25 %", "50 %", "75 %", "90 %", "99 %")
 
 
-def account_lines(account: dict[str, Any]) -> Iterator[str]:
+def account_lines(account: dict[str, Any], duration_s: float | None = None) -> Iterator[str]:
     """Yield the lines of a generator's account: packets, rate, sizes, gaps, digest, cost.
 
     When the sent gaps differ from the requested ones, the first line is a warning.
     """
     if account["gaps"] and not account["gaps"]["is_shape_kept"]:
         yield _gap_warning(account["gaps"])
-    requested = "until stopped" if account["requested"] is None else f"{account['requested']:,}"
+    if account["requested"] is not None:
+        requested = f"{account['requested']:,}"
+    else:
+        requested = "until stopped" if duration_s is None else f"for {duration_text(duration_s * 1e9)}"
     not_sent = f"not sent {account['not_sent']:,}"
     yield f"packets   requested {requested}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
     yield f"          {_arrival(account)}"

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parshall.errors import ParshallError, UsageError
+from parshall.errors import ParshallError, UsageError, printable
 from parshall.host import privileges
 from parshall.host.installation import require_kernel_side
 from parshall.host.namespaces import find
+from parshall.host.quantities import duration_text
 from parshall.host.session import Session, request_json
 from parshall.instruments.generate.interface import Interface, interface_facts
 from parshall.instruments.generate.preflight import default_backend, reasons_not_to_send, request_errors
@@ -242,13 +243,29 @@ class Generator(Session[Report]):
         reasons = [] if yes_on == interface else reasons_to_confirm(interface, path)
         if reasons:
             raise UsageError(
-                f"interface {interface}: {' and '.join(reasons)}; nothing was sent. To send {plan['summary']} "
-                f"anyway, add --yes-on {interface}"
+                f"interface {interface}: {' and '.join(reasons)}; nothing was sent. To send "
+                f"{_described(request, plan)} anyway, add --yes-on {interface}"
             )
         self._native = _native.Session("generate", request_json(request))
 
     def _summarize(self, account: dict[str, Any]) -> Report:
         return Report(account)
+
+
+def _described(request: dict[str, Any], plan: dict[str, Any]) -> str:
+    """Return in words what would be sent."""
+    count, duration_ns, replay = request["count"], request["duration_ns"], request["replay"]
+    packets = "packets" if count is None else f"{count:,} packets"
+    if replay is None:
+        packets += f" from {request['source']} to {request['destination']}"
+    else:
+        packets += f" of {printable(replay)}"
+    end = "" if duration_ns is None else f", for {duration_text(duration_ns)} at most"
+    if count is None and duration_ns is None:
+        end = ", until it is stopped,"
+    gap_ns = plan["mean_gap_ns"]
+    pace = f"{1e9 / gap_ns:,.0f} a second" if gap_ns else "as fast as possible"
+    return f"{packets} in frames of {plan['mean_frame_bytes']:.0f} bytes on average, {pace}{end}"
 
 
 def _numbers(option: str, value: int | Sequence[int] | None) -> list[int]:

@@ -112,8 +112,24 @@ class _Surroundings:
 
 
 def _host_number() -> int:
-    try:
-        return Path("/proc/1/ns/net").stat().st_ino
-    except PermissionError:
-        # In some containers. Use the namespace of this process instead.
-        return Path("/proc/self/ns/net").stat().st_ino
+    """Return the number of the host's namespace: of process 1, or in some containers of the eldest readable ancestor.
+
+    The namespace of this process may be another one, by ``ip netns exec``.
+    """
+    for process in (Path("/proc/1"), *reversed(list(_ancestors()))):
+        with suppress(OSError):
+            return (process / "ns/net").stat().st_ino
+    return Path("/proc/self/ns/net").stat().st_ino
+
+
+def _ancestors() -> Iterator[Path]:
+    """Yield the directories of this process's parent, its parent, and so on."""
+    number = os.getppid()
+    while number:
+        process = Path(f"/proc/{number}")
+        yield process
+        try:
+            # Behind the command's name in parentheses, which may have spaces: state and parent.
+            number = int((process / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        except OSError:
+            return
