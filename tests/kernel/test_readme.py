@@ -84,6 +84,20 @@ def test_the_commands_of_the_readme(read: Path, monkeypatch: pytest.MonkeyPatch,
         assert "siftrver=1.3" in (read / "flows.siftr").read_text().splitlines()[0]
 
 
+def test_the_digest_of_the_readme(place: Path) -> None:
+    """Of the interface that the manual makes, in a namespace that stands for the host's."""
+    (makes_interface,) = (block for block in blocks("docs/gen.md", "") if "ip link add" in block)
+    printed = re.search(
+        r"^\$ parshall (gen .*)\n\.\.\.\ndigest +(\w+ .*)$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    assert printed
+    script = f"set -e\ntrap 'ip netns del receiver' EXIT\n{makes_interface}{sys.executable} -m parshall {printed[1]}"
+    result = subprocess.run(["unshare", "--net", "bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert f"digest    {printed[2]}" in result.stdout.splitlines()
+    assert "sent 1,000,000, not sent 0, by xdp" in result.stdout and "lost 0 " in result.stdout
+
+
 @pytest.mark.long
 def test_the_study_of_the_readme(place: Path) -> None:
     (words,) = (words[1:] for words in commands("README.md") if words[1] == "lab")
