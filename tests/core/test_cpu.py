@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,4 +138,5 @@ def test_hook_times_are_differences_and_outlive_their_program():
     assert (old.number, old.runs, old.run_ns, old.ns_per_run) == (1, 200, 400_000, 2000)
     assert old.share == pytest.approx(40.0)
     assert (short.number, short.runs, short.run_ns) == (3, 4, 400)
+    assert cpu.hook_line(replace(old, name="")).startswith("hook without a name (program 1): 200 runs")
     assert cpu.hook_line(old) == "hook old (program 1): 200 runs of 2,000 ns, 40.0 % of a CPU"

@@ -33,6 +33,7 @@ from tcp_logger import (
 import parshall
 from parshall.host import names
 from parshall.host.cgroups import TemporaryCgroup
+from parshall.host.quantities import many
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root", "nothing_is_left")]
 MOUNT = next(names.cgroup2_mounts(), None)
@@ -245,7 +246,7 @@ def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals
     assert (result.returncode, result.stdout) == (0, "")
     log, ledger = check_log(path)
     _, first, *table = result.stderr.splitlines()
-    assert first == f"{path}: {log.flows.num_rows:,} flows"
+    assert first == f"{path}: {many(log.flows.num_rows, 'flow')}"
     assert table[0].split() == ["seen", "filtered", "thinned", "logged", "lost"]
     for line, account in zip(table[1:], ledger["hooks"], strict=False):
         lost = sum(account["lost"].values())

@@ -12,6 +12,7 @@ from parshall.cli.options import time_option
 from parshall.cli.report import TESTBED_FILE
 from parshall.errors import UsageError
 from parshall.host.messages import say, show
+from parshall.host.quantities import many
 from parshall.host.stopping import Stopping, exiting_on_signals
 from parshall.host.whole_file import write_whole
 
@@ -40,7 +41,7 @@ def command(
     write_whole(Path(TESTBED_FILE), json.dumps(measurement.testbed, indent=2), below=output)
     if not as_json and not quiet:
         for name, summary in measurement.logs.items():
-            show("", f"{name}: {summary['log']}, {summary['flows']} flows")
+            show("", f"{name}: {summary['log']}, {many(summary['flows'], 'flow')}")
             show(*ledger_lines(summary["ledger"]))
         show()
 

@@ -5,6 +5,7 @@ from typing import Any
 from parshall.errors import printable
 
 _FILTER_SHOWN = 120
+_RECORDS_FOR_MEAN = 1000
 # Programs that follow the reader of a log; they are no hooks of packets or events.
 _READER_PREFIX = "reader_"
 _COLUMNS = ("seen", "filtered", "thinned", "logged", "lost")
@@ -60,7 +61,8 @@ def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
         hooks = "hooks not timed: none ran in a timed window" + (f"; {hooks}" if hooks else "")
     reader = f"reader {cost['reader_cpu_s']:.2f} CPU s in {cost['wall_s']:.1f} s"
     written = f"; {cost['log_bytes'] / 1e6:.1f} MB written" if cost["log_bytes"] else ""
-    if written and records:
+    # The schema and the flow table outweigh fewer records.
+    if written and records >= _RECORDS_FOR_MEAN:
         written += f", {cost['log_bytes'] / records:.1f} bytes per record"
     return f"cost: {hooks}; {reader}{written}"
 

@@ -16,7 +16,7 @@ from parshall.cli.path_text import NO_COST, stage_lines, summary_lines
 from parshall.cli.watch import watch
 from parshall.errors import UsageError
 from parshall.host.messages import report_start, say, show
-from parshall.host.quantities import parse_share
+from parshall.host.quantities import many, parse_share
 from parshall.host.session import Session
 from parshall.host.stopping import Stopping
 from parshall.instruments.path import PathProfile, PathSummary
@@ -128,7 +128,7 @@ def command(
             before=start_others,
         )
         with profile:
-            report_start("path", f"{len(profile.options['stages'])} stages", quiet=quiet)
+            report_start("path", many(len(profile.options["stages"]), "stage"), quiet=quiet)
             watch("path", profile, stopping, _progress, quiet=quiet, duration_s=duration)
         summary = profile.stop()
         failures = [session.stop().failure for session in sessions]

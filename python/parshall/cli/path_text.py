@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from parshall.host.quantities import duration_text
+from parshall.host.quantities import duration_text, many
 from parshall.instruments.path.profile import PathSummary, group_text
 from parshall.instruments.path.reasons import described
 from parshall.instruments.path.stages import WHOLE
@@ -23,7 +23,7 @@ def stage_lines(summary: PathSummary, *, with_groups: bool) -> list[str]:
         if row["group"] is None:
             by_path.setdefault(row["path"], []).append(row)
     for path, rows in by_path.items():
-        lines.append(f"{path}: {summary.paths[path]:,} packets, times since the stage before")
+        lines.append(f"{path}: {many(summary.paths[path], 'packet')}, times since the stage before")
         heading = f"  {'stage':14}{'packets':>12}{'share':>8}{'median':>10}{'p99':>10}{'max':>10}"
         has_cost = "probe_cost_ns" in rows[0]
         lines.append(heading + (f"{'less probes: median':>28}{'p99':>10}" if has_cost else ""))
@@ -63,8 +63,8 @@ def summary_lines(summary: PathSummary) -> list[str]:
             lines.append(f"  {row['kind']:18} CPU {row['cpu']:<3}{row['events']:>12,}{gap:>10}{times}")
     lines += [_cost_line(cost) for cost in summary.probe_cost]
     if summary.is_partial:
-        wall_s, windows = summary.ledger["cost"]["wall_s"], f"window{'' if summary.windows == 1 else 's'}"
-        lines.append(f"attached for {summary.attached_s:.1f} of {wall_s:.1f} s, in {summary.windows} {windows}")
+        wall_s = summary.ledger["cost"]["wall_s"]
+        lines.append(f"attached for {summary.attached_s:.1f} of {wall_s:.1f} s, in {many(summary.windows, 'window')}")
     return lines
 
 

@@ -20,6 +20,7 @@ from parshall.cli.watch import End, watch
 from parshall.errors import UsageError
 from parshall.host.command import GRACE_S, Command
 from parshall.host.messages import report_start, say, show
+from parshall.host.quantities import many
 from parshall.host.stopping import Stopping
 from parshall.instruments.tcp import DEFAULT_RING_BYTES, LogSummary, TcpLog
 
@@ -145,5 +146,5 @@ def _show(path: Path, summary: LogSummary, as_json: bool) -> None:
         # Standard output may be the log itself.
         print(json.dumps({"log": str(path)} | asdict(summary)), file=sys.stderr if str(path) == "-" else sys.stdout)
         return
-    lines = [f"{path}: {summary.flows:,} flows", *listener_lines(summary), *ledger_lines(summary.ledger)]
+    lines = [f"{path}: {many(summary.flows, 'flow')}", *listener_lines(summary), *ledger_lines(summary.ledger)]
     show(*lines, file=sys.stderr)

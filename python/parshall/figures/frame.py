@@ -10,7 +10,8 @@ import polars as pl
 
 from parshall.figures.bins import GAP_BINS, Bins, column_maximum, envelope, in_parts
 from parshall.figures.figure import PAPER, Figure, finished, rows_of
-from parshall.figures.legend import GREY, PICKED, Legend, many
+from parshall.figures.legend import GREY, PICKED, Legend
+from parshall.host.quantities import many
 
 WIDTH_PX = 900
 HEIGHT_PX = 240

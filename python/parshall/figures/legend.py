@@ -9,6 +9,7 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.reduction import Reduction
+from parshall.host.quantities import many
 
 # Okabe and Ito, "Color Universal Design" (2008), for all kinds of colour vision; without yellow, which
 # is hard to see on white. Behind them five of Tol's "muted" (2021), for logs of more than seven flows.
@@ -207,8 +208,3 @@ def _forms(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{control}, {both}{process}",
         f"flow {row['flow']}, {control}, {both}{process}",
     )
-
-
-def many(count: int, thing: str) -> str:
-    """Return a count with its noun in the singular or plural."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -8,8 +8,9 @@ import polars as pl
 from parshall.figures.bins import Bins, column_maximum
 from parshall.figures.figure import Figure
 from parshall.figures.frame import chart_data, frame, step_layers, sum_layers, value_axis
-from parshall.figures.legend import Legend, many
+from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
+from parshall.host.quantities import many
 
 TITLE = "Throughput (Mbit/s)"
 

@@ -129,6 +129,11 @@ def duration_text(time_ns: float | None) -> str:
     return f"{time_s:.3g} s" if abs(time_s) < 999.5 else f"{time_s:,.0f} s"
 
 
+def many(count: int, thing: str) -> str:
+    """Return a count with its noun in the singular or plural."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def _parse(option: str, text: str, spelled: str, units: dict[str, float] | dict[str, int], expected: str) -> float:
     match = _AMOUNT.fullmatch(spelled.strip())
     unit = units.get(match["unit"]) if match else None

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parshall.errors import UsageError, naming_damage
-from parshall.figures.legend import many
 from parshall.figures.path import PathReduction, figures_of, reduce, reduce_histograms
 from parshall.figures.path.axes import time_text
+from parshall.host.quantities import many
 from parshall.instruments.path.histograms import PathHistograms
 from parshall.instruments.path.stages import WHOLE
 from parshall.report.account import Account, hook_accounts, total

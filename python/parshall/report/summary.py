@@ -6,10 +6,12 @@ from typing import Any
 import polars as pl
 
 from parshall.figures import Reduction
-from parshall.figures.legend import many
+from parshall.host.quantities import many
 from parshall.report.account import FLOW_HOOK, Account, hook_accounts, total
 
 _CONNECTIONS_NAMED = 4
+# Fewer do not outweigh the schema and the flow table.
+_RECORDS_FOR_MEAN = 1000
 # Hooks whose programs run for every packet.
 _PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
 
@@ -91,7 +93,8 @@ def _cost(ledger: Mapping[str, Any], records: int) -> list[str]:
     ]
     if cost.get("wall_s"):
         share = cost["reader_cpu_s"] / cost["wall_s"]
-        size = f" ({cost['log_bytes'] / records:,.0f} bytes per record)" if records else ""
+        is_mean = records >= _RECORDS_FOR_MEAN
+        size = f" ({cost['log_bytes'] / records:,.0f} bytes per record)" if is_mean else ""
         sentences.append(
             f"The reader took {cost['reader_cpu_s']:.2f} CPU seconds in {cost['wall_s']:.1f} s "
             f"({share:.1%} of one CPU) and wrote {cost['log_bytes'] / 1e6:,.1f} MB{size}."

@@ -6,9 +6,9 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.figure import WIDTH_PX, Figure, finished, rows_of
-from parshall.figures.legend import many
 from parshall.figures.path.axes import BAR, INK, time_scale, time_ticks
 from parshall.figures.path.reduction import PathReduction
+from parshall.host.quantities import many
 from parshall.instruments.path.stages import WHOLE
 
 _PANEL_PX = 42

@@ -68,6 +68,6 @@ class HookProfile:
 def hook_line(hook: HookTime) -> str:
     """Return a program's time as a line of text."""
     return (
-        f"hook {hook.name} (program {hook.number}): {hook.runs:,} runs of {hook.ns_per_run:,.0f} ns, "
-        f"{hook.share:.1f} % of a CPU"
+        f"hook {hook.name or 'without a name'} (program {hook.number}): {hook.runs:,} runs of "
+        f"{hook.ns_per_run:,.0f} ns, {hook.share:.1f} % of a CPU"
     )
