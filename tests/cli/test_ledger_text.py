@@ -16,9 +16,6 @@ def account(hook: str, logged: int) -> dict[str, Any]:
     ("records", "end"),
     [(1000, "2.0 MB written, 2000.0 bytes per record"), (999, "2.0 MB written"), (0, "2.0 MB written")],
 )
-    ("records", "end"),
-    [(1000, "2.0 MB written, 2000.0 bytes per record"), (999, "2.0 MB written"), (0, "2.0 MB written")],
-)
 def test_the_cost_ends_with_the_bytes_per_record(records, end):
     cost = {"programs": [], "reader_cpu_s": 0.5, "wall_s": 2.0, "log_bytes": 2_000_000}
     hooks = [account("tcp_ingress", records // 4), account("tcp_egress", records * 3 // 4), account("tcp_flow", 77)]
