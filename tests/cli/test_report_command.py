@@ -30,6 +30,45 @@ def test_an_old_log_becomes_a_report(tmp_path):
     assert (tmp_path / "figures").is_dir()
 
 
+def test_a_report_in_place_of_another_says_so_and_removes_what_the_other_wrote(tmp_path):
+    shutil.copy(SMALL_LOG, tmp_path / "first.arrow")
+    shutil.copy(SMALL_LOG, tmp_path / "second.arrow")
+    page, figures = tmp_path / "report.html", tmp_path / "figures"
+    first = report(tmp_path / "first.arrow")
+    assert first.stdout == f"{page}\n", first
+    of_first = sorted(figures.iterdir())
+    assert of_first and all(path.name.startswith("first-") for path in of_first)
+    # Files of the user: another one, and one in place of a figure.
+    (figures / "mine.svg").write_text("mine")
+    of_first[0].write_text("mine")
+    of_first[1].unlink()
+    of_first[1].symlink_to(tmp_path / "second.arrow")
+    second = report(tmp_path / "second.arrow")
+    assert second.stdout == f"{page} (replaced the report that was there)\n", second
+    left = {path.name for path in figures.iterdir() if not path.name.startswith("second-")}
+    assert left == {"mine.svg", of_first[0].name, of_first[1].name}
+    of_second = {path.name for path in figures.iterdir()} - left
+    assert json.loads(report(tmp_path / "second.arrow", "--json").stdout) == {"report": str(page), "replaced": True}
+    assert {path.name for path in figures.iterdir()} == of_second | left and of_second
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [{"../kept.csv": ""}, {"figures/../../kept.csv": ""}, {"kept.txt": ""}, ["kept.csv"], {"kept.csv": 5}, "{"],
+    [{"../kept.csv": ""}, {"figures/../../kept.csv": ""}, {"kept.txt": ""}, ["kept.csv"], {"kept.csv": 5}, "{"],
+)
+def test_a_list_of_others_removes_nothing_else(tmp_path, listed):
+    from parshall.report.former import files_of, list_line, remove_files
+
+    page = tmp_path / "report.html"
+    text = listed if isinstance(listed, str) else json.dumps(listed)
+    page.write_text(list_line({}).replace("{}", text))
+    assert files_of(page) == {}
+    page.write_text(list_line({"figures/a --> b.svg": "drawn"}))
+    assert page.read_text().count("-->") == 1 and list(files_of(page)) == ["figures/a --> b.svg"]
+    remove_files(tmp_path, files_of(page), ())
+
+
 @pytest.mark.parametrize(
     ("make", "status", "text"),
     [

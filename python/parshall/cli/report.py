@@ -10,13 +10,14 @@ import typer
 from parshall.cli import options
 from parshall.errors import ParshallError, UsageError, printable
 from parshall.host.input_file import read_json
-from parshall.host.messages import progress_line
+from parshall.host.messages import progress_line, show
 from parshall.host.stopping import exiting_on_signals
 
 LOG_SUFFIX = ".arrow"
 TESTBED_FILE = "testbed.json"
 # What makes a directory that of a study.
 BUNDLE_FILE = "bundle.json"
+PAGE = "report.html"
 
 
 def command(
@@ -41,8 +42,9 @@ def command(
         return
     paths = logs_of(inputs)
     directory = output or _own_directory(paths[0].parent)
+    is_replaced = (directory / PAGE).exists()
     testbed_file = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
-    with exiting_on_signals(), progress_line("report", "preparing") as show:
+    with exiting_on_signals(), progress_line("report", "preparing") as show_progress:
         # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
         from parshall.instruments.path.histograms import PathHistograms, is_path_histograms
         from parshall.instruments.path.log import PathLog, is_path_log
@@ -63,7 +65,7 @@ def command(
                 {name: PathHistograms(path) if path in histograms else PathLog(path) for name, path in named},
                 directory,
                 heading,
-                progress=show,
+                progress=show_progress,
             )
         else:
             from parshall.instruments.tcp_log import read
@@ -74,9 +76,16 @@ def command(
                 directory,
                 heading,
                 testbed=_testbed(testbed_file) if testbed_file else None,
-                progress=show,
+                progress=show_progress,
             )
-    print(json.dumps({"report": str(report)}) if as_json else printable(str(report)))
+    _show(report, is_replaced, as_json)
+
+
+def _show(report: Path, is_replaced: bool, as_json: bool) -> None:
+    if as_json:
+        show(json.dumps({"report": str(report), "replaced": is_replaced}))
+    else:
+        show(f"{report} (replaced the report that was there)" if is_replaced else report)
 
 
 def _report_studies(inputs: list[Path], output: Path | None, title: str | None, as_json: bool) -> None:
@@ -84,11 +93,12 @@ def _report_studies(inputs: list[Path], output: Path | None, title: str | None, 
         raise UsageError(f"{inputs[2]}: a third study; give one, or two to compare: before and after")
     # A study may be of others: it is read only.
     output = output or _here(inputs[-1])
+    is_replaced = (output / PAGE).exists()
     with exiting_on_signals(), progress_line("report", "drawing the study"):
         from parshall.lab.report import write_report
 
         report = write_report(inputs, output, title)
-    print(json.dumps({"report": str(report)}) if as_json else printable(str(report)))
+    _show(report, is_replaced, as_json)
 
 
 def _own_directory(directory: Path) -> Path:

@@ -25,6 +25,7 @@ from parshall.figures.frame import POINTER_LAYER
 from parshall.host.input_file import brief
 from parshall.host.whole_file import write_whole
 from parshall.report.account import hook_accounts, total
+from parshall.report.former import files_of, list_line, remove_files
 
 PAGE = "report.html"
 FIGURE_DIRECTORY = "figures"
@@ -65,6 +66,8 @@ def write_document(
 ) -> Path:
     """Write a page, its figures into `FIGURE_DIRECTORY`, and other files beside it; return the page's path.
 
+    Files of a former report in this directory that this one lacks are removed, unless they were changed.
+
     Parameters
     ----------
     directory : pathlib.Path
@@ -86,11 +89,14 @@ def write_document(
     path = directory / PAGE
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, text in (others or {}).items():
+        former = files_of(path)
+        files: dict[str, str | bytes] = dict(others or {})
+        for name, text in files.items():
             write_whole(Path(name), text, below=directory)
-        _write_images(directory, list(figures), progress)
+        files |= _write_images(directory, list(figures), progress)
         # Last, since it refers to the others.
-        write_whole(Path(PAGE), page, below=directory)
+        write_whole(Path(PAGE), f"{page.rstrip()}\n{list_line(files)}", below=directory)
+        remove_files(directory, former, files)
     except OSError as error:
         raise file_error(
             error, f"{error.filename or path}: {error.strerror}; free some space, or name another directory"
@@ -100,21 +106,26 @@ def write_document(
 
 def _write_images(
     directory: Path, figures: list[tuple[str, Mapping[str, Any]]], progress: Callable[[str], None]
-) -> None:
+) -> dict[str, str | bytes]:
+    """Write each figure as SVG and PNG; return both by their names below the directory."""
     # Pixels are made while the next figure is drawn.
     pool = ThreadPoolExecutor(1)
+    written: dict[str, str | bytes] = {}
     try:
         pixels = {}
         for number, (name, specification) in enumerate(figures, 1):
             progress(f"drawing figure {number} of {len(figures)}")
             with _naming(name):
                 drawing = vl_convert.vegalite_to_svg(_still(specification))
+            written[f"{FIGURE_DIRECTORY}/{name}.svg"] = drawing
             write_whole(Path(f"{FIGURE_DIRECTORY}/{name}.svg"), drawing, below=directory)
             pixels[name] = pool.submit(_pixels, drawing)
         for name, made in pixels.items():
             with _naming(name):
                 content = made.result()
+            written[f"{FIGURE_DIRECTORY}/{name}.png"] = content
             write_whole(Path(f"{FIGURE_DIRECTORY}/{name}.png"), content, below=directory)
+        return written
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
