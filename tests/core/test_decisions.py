@@ -66,6 +66,25 @@ def test_a_command_inherits_from_what_it_uses():
     assert decision.why.startswith("testbed: network.namespace")
 
 
+def test_each_missing_capability_and_each_remedy_is_named_once():
+    def lacking(probe: Probe) -> Probe:
+        missing = "CAP_BPF" if probe.name.startswith("map") else "CAP_BPF, CAP_NET_ADMIN"
+        detail, remedy = (
+            f"not tried: this process lacks {missing}",
+            f"root lacks {missing} here; add it to the container",
+        )
+        return replace(probe, status="cannot", cause="forbidden", detail=detail, remedy=remedy)
+
+    decision = decided("tcp", [lacking(probe) for probe in host()])
+    assert decision.remedy == "root lacks CAP_BPF, CAP_NET_ADMIN here; add it to the container"
+    assert decision.why.count("this process lacks CAP_BPF, CAP_NET_ADMIN") == 1
+    assert "map.array_mmapable, map.sk_storage, program.cgroup_skb_ingress" in decision.why
+    decision = decided("lab", [lacking(probe) for probe in host()])
+    assert decision.remedy == "root lacks CAP_BPF, CAP_NET_ADMIN here; add it to the container"
+    assert [decision.why.count(f"{used}: ") for used in ("testbed", "tcp", "capture", "gen")] == [1] * 4
+    assert decision.why.count("this process lacks") == 4
+
+
 def test_broken_is_reported_before_forbidden():
     decision = decided("tcp", host(map__sk_storage="forbidden", cgroup__v2="broken"))
     assert decision.cause == "broken"
