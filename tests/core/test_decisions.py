@@ -81,8 +81,7 @@ def test_each_missing_capability_and_each_remedy_is_named_once():
     assert "map.array_mmapable, map.sk_storage, program.cgroup_skb_ingress" in decision.why
     decision = decided("lab", [lacking(probe) for probe in host()])
     assert decision.remedy == "root lacks CAP_BPF, CAP_NET_ADMIN here; add it to the container"
-    assert [decision.why.count(f"{used}: ") for used in ("testbed", "tcp", "capture", "gen")] == [1] * 4
-    assert decision.why.count("this process lacks") == 4
+    assert [part.partition(":")[0] for part in decision.why.split("; ")] == ["testbed", "tcp", "capture", "gen"]
 
 
 def test_broken_is_reported_before_forbidden():
