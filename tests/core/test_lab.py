@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from parshall.lab.comparison import DIFFERENT, SAME, UNSTABLE
 from parshall.lab.drawing import draw, share_range
 from parshall.lab.evaluation import EVALUATION, evaluate
 from parshall.lab.laboratory import plan
-from parshall.lab.report import write_report
+from parshall.lab.report import runs_sentence, write_report
 from parshall.lab.run import RECORD, balances
 from parshall.lab.study import CONTROLS, Finding, check
 from parshall.statistics import Difference, difference, has_drift, holm, mean_interval, paired_difference
@@ -274,6 +275,12 @@ def test_a_bundle_gives_a_table_with_a_row_for_each_run(tmp_path: Path) -> None:
     assert frame.columns == ["run", "repeat", "control", "status", "failure", "load", "time"]
     assert frame.filter(control="").sort("load", "repeat")["time"].to_list() == [1, 2, 3, 4, 5, 6]
     assert frame.filter(control="no traffic")["time"].null_count() == 2
+    whole = runs_sentence(bundle, {"failures": []})
+    assert whole.startswith("10 runs: every level 2 times, in blocks")
+    shutil.rmtree(tmp_path / "b/runs/00009")
+    assert runs_sentence(bundle, {"failures": [1]}).startswith(
+        "9 of 10 planned runs, of which 1 failed; the plan has every level 2 times, in blocks"
+    )
 
 
 def test_a_part_that_one_of_all_studies_lacks_is_refused_before_the_first_runs(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from altair.utils.schemapi import debug_mode
 
 from parshall.errors import UsageError, naming_damage
 from parshall.host.input_file import read_json
+from parshall.host.quantities import many
 from parshall.lab.bundle import STUDY, Bundle
 from parshall.lab.comparison import compare
 from parshall.lab.drawing import begins_at, draw, hidden, split
@@ -158,11 +159,12 @@ def runs_sentence(bundle: Bundle, evaluation: dict[str, Any]) -> str:
     planned = len(bundle.about["plan"])
     failed = len(evaluation["failures"])
     done = sum(bundle.has_run(number) for number in range(planned))
-    text = f"{done} of {planned} runs" if done < planned else f"{planned} runs"
+    text = f"{done} of {planned} planned runs" if done < planned else f"{planned} runs"
     lost = f", of which {failed} failed" if failed else ""
+    repeats = many(bundle.about["repeats"], "time")
     return (
-        f"{text}{lost}: every level {bundle.about['repeats']} times, in blocks of one run a level whose order is "
-        f"shuffled (seed {bundle.about['seed']})."
+        f"{text}{lost}{'; the plan has' if done < planned else ':'} every level {repeats}, in blocks of one run a "
+        f"level whose order is shuffled (seed {bundle.about['seed']})."
     )
 
 
