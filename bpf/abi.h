@@ -305,6 +305,45 @@ struct tcp_listener {
 	__u32 pad;
 };
 
+/*
+ * What we keep at a socket. Both directions may run at once on two CPUs: counts, and what is done
+ * once, change by atomics. What was logged or reported last is stored plainly: if two CPUs meet
+ * there, facts are written once more, or a window once more or less. The kernel starts it 8 bytes
+ * into a cache line, and a packet may have to fetch that line from another CPU: all that a packet
+ * reads lies in the first 56 bytes.
+ */
+struct flow_state {
+	__u64 packets_seen;
+	__u64 packets_due;     /* not thinned out; 0 where nothing is thinned */
+	__u64 packets_dropped;
+	union {
+		__u64 congestion_ops; /* that of the facts written last */
+		__u64 last_packet_ns; /* of a handshake */
+	};
+	__u32 flow;            /* 0: being created; FLOW_IGNORED: the filters reject it */
+	__u32 marks;
+	__u32 has_ended;       /* its account was written */
+	union {
+		__u32 syn_seq; /* of a handshake: distinguishes a repeated SYN from that of another connection */
+		__u32 has_retransmitted; /* of a connection: its ACKs may report duplicates */
+	};
+	union {
+		__u32 last_cwnd_segments;
+		__u32 gets_cookie; /* of a handshake: the answer to its SYN is a SYN cookie */
+	};
+	__u32 last_ssthresh_segments;
+	__u64 events_seen;
+	__u64 events_dropped;
+	__u32 has_closed;       /* its last state was written */
+	__u32 is_summed_up;     /* by a sweep, of which more than one may come to its socket */
+	__u32 retransmits_seen; /* segments, as in struct tcp_flow_end_record */
+	__u32 retransmits_failed;
+	__u32 retransmits_refused;
+	__u32 total_retrans;    /* that of the kernel when it was last read; of a handshake, its SYN-ACKs */
+	__u32 total_retrans_before; /* the log */
+	__u32 unused;
+};
+
 /* ---- the generator ------------------------------------------------------------------------ */
 
 /*
@@ -658,6 +697,17 @@ enum path_read_time {
 	READ_TIME_COUNT = 4,
 };
 
+/* A group of packets that has histograms of its own; what does not belong to the kind of group is 0. */
+struct path_key {
+	__u8 source[16];    /* or the name of a command */
+	__u8 destination[16];
+	__u16 source_port;
+	__u16 destination_port;
+	__u32 protocol;
+	__u64 number;       /* of the interface, or the control group */
+	__u64 code;
+};
+
 #define PATH_REASONS_MAX 256
 
 /* Drops for one reason, of all packets and of those that are followed; at most PATH_REASONS_MAX reasons are counted. */
@@ -706,6 +756,7 @@ _Static_assert(sizeof(struct lane_readers) == 520, "lane_readers");
 _Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");
 _Static_assert(sizeof(struct tcp_flow_record) == 160, "tcp_flow_record");
 _Static_assert(sizeof(struct tcp_flow_end_record) == 104, "tcp_flow_end_record");
+_Static_assert(sizeof(struct flow_state) == 104, "flow_state");
 _Static_assert(sizeof(struct planned_packet) == 16, "planned_packet");
 _Static_assert(sizeof(struct flow_header) == 80, "flow_header");
 _Static_assert(sizeof(struct generate_options) == 64, "generate_options");
@@ -718,6 +769,7 @@ _Static_assert(sizeof(struct path_options) == 176, "path_options");
 _Static_assert(sizeof(struct path_identity) == 96, "path_identity");
 _Static_assert(sizeof(struct path_record) == 240, "path_record");
 _Static_assert(sizeof(struct path_read_record) == 88, "path_read_record");
+_Static_assert(sizeof(struct path_key) == 56, "path_key");
 _Static_assert(sizeof(struct path_account) == 192, "path_account");
 _Static_assert(sizeof(struct path_histogram) == 23840, "path_histogram");
 _Static_assert(sizeof(struct path_wait) == 192, "path_wait");

@@ -127,16 +127,6 @@ int path_open_window(void *context)
 	return 0;
 }
 
-struct path_key {
-	__u8 source[16];
-	__u8 destination[16];
-	__u16 source_port;
-	__u16 destination_port;
-	__u32 protocol;
-	__u64 number;       /* of the interface, or the control group */
-	__u64 code;
-};
-
 /* Numbers of the groups that have histograms of their own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

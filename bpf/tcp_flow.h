@@ -48,45 +48,6 @@ struct {
 #define OPTIONS_KNOWN 2u
 #define ALL_KNOWN (OWNER_KNOWN | OPTIONS_KNOWN)
 
-/*
- * What we keep at a socket. Both directions may run at once on two CPUs: counts, and what is done
- * once, change by atomics. What was logged or reported last is stored plainly: if two CPUs meet
- * there, facts are written once more, or a window once more or less. The kernel starts it 8 bytes
- * into a cache line, and a packet may have to fetch that line from another CPU: all that a packet
- * reads lies in the first 56 bytes.
- */
-struct flow_state {
-	__u64 packets_seen;
-	__u64 packets_due;     /* not thinned out; 0 where nothing is thinned */
-	__u64 packets_dropped;
-	union {
-		__u64 congestion_ops; /* that of the facts written last */
-		__u64 last_packet_ns; /* of a handshake */
-	};
-	__u32 flow;            /* 0: being created; FLOW_IGNORED: the filters reject it */
-	__u32 marks;
-	__u32 has_ended;       /* its account was written */
-	union {
-		__u32 syn_seq; /* of a handshake: distinguishes a repeated SYN from that of another connection */
-		__u32 has_retransmitted; /* of a connection: its ACKs may report duplicates */
-	};
-	union {
-		__u32 last_cwnd_segments;
-		__u32 gets_cookie; /* of a handshake: the answer to its SYN is a SYN cookie */
-	};
-	__u32 last_ssthresh_segments;
-	__u64 events_seen;
-	__u64 events_dropped;
-	__u32 has_closed;       /* its last state was written */
-	__u32 is_summed_up;     /* by a sweep, of which more than one may come to its socket */
-	__u32 retransmits_seen; /* segments, as in struct tcp_flow_end_record */
-	__u32 retransmits_failed;
-	__u32 retransmits_refused;
-	__u32 total_retrans;    /* that of the kernel when it was last read; of a handshake, its SYN-ACKs */
-	__u32 total_retrans_before; /* the log */
-	__u32 unused;
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -154,6 +154,9 @@ pub const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 /// a valid value.
 pub unsafe trait Plain: Copy + 'static {}
 
+// SAFETY: an integer.
+unsafe impl Plain for u64 {}
+
 macro_rules! plain {
     ($($(#[$doc:meta])* struct $name:ident = $size:literal { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
@@ -190,6 +193,21 @@ plain! {
         length_bytes: u32,
         kind: u16,
         hook: u16,
+    }
+    /// See `struct lane_header`. (Arrays of more than 32 elements have no default.)
+    struct LaneHeader = 576 {
+        reserved_bytes: u64,
+        committed_bytes: u64,
+        quiet_bytes: u64,
+        records: u64,
+        dropped_records: u64,
+        pad: [u64; 3],
+        boundary: [[u64; 32]; LANE_INDEX_SLOTS / 32],
+    }
+    /// See `struct lane_readers`.
+    struct LaneReaders = 520 {
+        active: u64,
+        position_bytes: [[u64; 32]; RING_READERS_MAX / 32],
     }
     /// See `struct hook_counters`.
     struct HookCounters = 64 {
@@ -327,6 +345,29 @@ plain! {
         has_ended: u8,
         command: [u8; 16],
         pad: u32,
+    }
+    /// See `struct flow_state`. A union has the name of its first member.
+    struct FlowState = 104 {
+        packets_seen: u64,
+        packets_due: u64,
+        packets_dropped: u64,
+        congestion_ops: u64,
+        flow: u32,
+        marks: u32,
+        has_ended: u32,
+        syn_seq: u32,
+        last_cwnd_segments: u32,
+        last_ssthresh_segments: u32,
+        events_seen: u64,
+        events_dropped: u64,
+        has_closed: u32,
+        is_summed_up: u32,
+        retransmits_seen: u32,
+        retransmits_failed: u32,
+        retransmits_refused: u32,
+        total_retrans: u32,
+        total_retrans_before: u32,
+        unused: u32,
     }
     /// See `struct planned_packet`.
     struct PlannedPacket = 16 {
@@ -520,6 +561,16 @@ plain! {
         bytes: u32,
         pid: u32,
         command: [u8; 16],
+    }
+    /// See `struct path_key`.
+    struct PathKey = 56 {
+        source: [u8; 16],
+        destination: [u8; 16],
+        source_port: u16,
+        destination_port: u16,
+        protocol: u32,
+        number: u64,
+        code: u64,
     }
     /// See `struct path_account`.
     struct PathAccount = 192 {

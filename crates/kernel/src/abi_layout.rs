@@ -1,10 +1,12 @@
 //! Holds the Rust mirror of `bpf/abi.h` against the types of the compiled objects, field by field. For tests.
 
-use libbpf_rs::btf::types::{MemberAttr, Struct};
-use libbpf_rs::btf::{Btf, HasSize};
+use std::ffi::OsStr;
+
+use libbpf_rs::btf::types::{MemberAttr, Struct, Union};
+use libbpf_rs::btf::{Btf, HasSize, TypeId};
 use parshall_core::abi::{CaptureAccount, MIRRORS};
 
-use crate::objects::CompiledObject;
+use crate::programs::compiled::CompiledObject;
 
 fn btf_of(object: &CompiledObject) -> Btf<'static> {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -24,11 +26,21 @@ fn kernel_name(mirror: &str) -> String {
     name
 }
 
-fn find<'b>(objects: &'b [Btf<'static>], name: &str) -> Struct<'b> {
+fn find<'b>(objects: &'b [Btf<'static>], name: &str) -> (&'b Btf<'static>, Struct<'b>) {
     objects
         .iter()
-        .find_map(|btf| btf.type_by_name(name))
+        .find_map(|btf| Some((btf, btf.type_by_name(name)?)))
         .unwrap_or_else(|| panic!("{name} is in no object"))
+}
+
+/// The name of a member; of a union without one, that of its first member.
+fn name_of(btf: &Btf<'_>, name: Option<&OsStr>, kind: TypeId) -> String {
+    if let Some(name) = name {
+        return name.to_string_lossy().into_owned();
+    }
+    let union: Union<'_> = btf.type_by_id(kind).expect("a union");
+    let first = union.iter().next().and_then(|first| first.name);
+    first.expect("a name").to_string_lossy().into_owned()
 }
 
 #[test]
@@ -43,7 +55,7 @@ fn every_field_lies_where_the_header_says() {
     .map(btf_of);
     for (mirror, size, fields) in MIRRORS {
         let name = kernel_name(mirror);
-        let found = find(&objects, &name);
+        let (btf, found) = find(&objects, &name);
         assert_eq!(found.size(), *size, "size of {name}");
         let members: Vec<_> = found
             .iter()
@@ -51,7 +63,7 @@ fn every_field_lies_where_the_header_says() {
                 let MemberAttr::Normal { offset } = member.attr else {
                     panic!("{name} has a bit field")
                 };
-                let field = member.name.unwrap().to_string_lossy().into_owned();
+                let field = name_of(btf, member.name, member.ty);
                 (field, offset as usize / 8)
             })
             .collect();
@@ -61,6 +73,6 @@ fn every_field_lies_where_the_header_says() {
             .collect();
         assert_eq!(members, mirrored, "fields of {name}");
     }
-    let account = find(&objects, "capture_account");
+    let (_, account) = find(&objects, "capture_account");
     assert_eq!(account.size(), size_of::<CaptureAccount>());
 }

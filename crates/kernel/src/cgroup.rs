@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::capability::cgroup::cgroup2_mount;
 use crate::measurement_error::MeasurementError;
@@ -55,6 +58,22 @@ pub fn resolve(path: Option<&Path>) -> Result<Cgroup, MeasurementError> {
     Ok(Cgroup {
         path,
         id: if is_root { 0 } else { directory.ino() },
+    })
+}
+
+/// Opens the directory of a group, to attach to it.
+///
+/// # Errors
+/// [`MeasurementError::Cgroup`] when it cannot be read.
+pub(crate) fn open(path: &Path) -> Result<OwnedFd, MeasurementError> {
+    rustix::fs::open(
+        path,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|source| MeasurementError::Cgroup {
+        path: path.into(),
+        reason: format!("{source}; give one that exists and may be read"),
     })
 }
 

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use parshall_core::ledger::ProgramCost;
 
-use crate::bpf;
 use crate::clock::monotonic_ns;
+use crate::programs::calls;
 
 const FIRST_WINDOW_NS: u64 = 50_000_000;
 const WINDOW_NS: u64 = 100_000_000;
@@ -43,7 +43,7 @@ impl CostSampler {
             self.period_ns = PERIOD_MAX_NS.min(2 * self.period_ns);
             return;
         }
-        self.open = bpf::enable_run_time_statistics().ok();
+        self.open = calls::enable_run_time_statistics().ok();
         self.next_ns = now + WINDOW_NS;
     }
 }

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
-use crate::bpf::create_map;
 use crate::capture::CaptureError;
+use crate::programs::calls::create_map;
 
 /// The kernel waits for all running programs before an update of a map of maps returns, so that a process
 /// that replaced an inner map may read the old one. This is a map of maps for nothing but that.

@@ -1,6 +1,6 @@
 //! How long the eBPF programs of this host run: `/proc/stat` counts their time as that of others.
 
-use crate::bpf;
+use crate::programs::calls;
 use libbpf_rs::query::ProgInfoIter;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ impl HookTimes {
     /// The kernel's error, most often that CAP_SYS_ADMIN is missing.
     pub fn start() -> io::Result<Self> {
         Ok(Self {
-            _statistics: bpf::enable_run_time_statistics()?,
+            _statistics: calls::enable_run_time_statistics()?,
         })
     }
 

@@ -3,7 +3,6 @@
 
 #[cfg(test)]
 mod abi_layout;
-mod bpf;
 mod btf_enums;
 pub mod capability;
 pub mod capture;
@@ -20,14 +19,12 @@ pub mod generate;
 mod grace;
 mod heap;
 pub mod hook_time;
-mod libbpf_log;
 mod log_file;
-mod map_memory;
 pub mod measurement_error;
 pub mod net;
-mod objects;
 pub mod os_text;
 pub mod path;
+mod programs;
 pub mod relay;
 pub mod ring;
 pub mod session;

@@ -7,6 +7,7 @@ use parshall_core::output_file::OutputError;
 use parshall_core::tcp_log::LogError;
 
 use crate::filter::ExpressionError;
+use crate::programs::ProgramError;
 use crate::ring::RingError;
 use crate::session::{InstrumentError, SessionError};
 
@@ -70,6 +71,15 @@ impl InstrumentError for MeasurementError {
 
     fn is_reader_gone(&self) -> bool {
         matches!(self, Self::Full { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl From<ProgramError> for MeasurementError {
+    fn from(error: ProgramError) -> Self {
+        match error {
+            ProgramError::Load(reason) => Self::Load { reason },
+            ProgramError::Attach { program, source } => Self::attach(&program, source),
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::ptr;
 use libbpf_sys as sys;
 
 use super::{Privileges, Probe};
-use crate::bpf;
 use crate::net::mapping::Mapping;
+use crate::programs::calls;
 
 const NEEDED: [&str; 1] = ["CAP_BPF"];
 
@@ -37,7 +37,7 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
         ),
         Probe::of_attempt(
             "bpf.run_time_stats",
-            bpf::enable_run_time_statistics().map(|_| "can be switched on for a run".into()),
+            calls::enable_run_time_statistics().map(|_| "can be switched on for a run".into()),
             privileges,
             &["CAP_SYS_ADMIN"],
             "Linux 5.8 or newer, or as root: sysctl kernel.bpf_stats_enabled=1",
@@ -54,8 +54,9 @@ fn mmapable_array() -> io::Result<()> {
     };
     let (kind, name) = (sys::BPF_MAP_TYPE_ARRAY, c"parshall_probe".as_ptr());
     // SAFETY: name and options outlive the call. An error of `libbpf-rs` would have no number.
-    let map =
-        bpf::owned(unsafe { sys::bpf_map_create(kind, name, 4, page_bytes as u32, 1, &options) })?;
+    let map = calls::owned(unsafe {
+        sys::bpf_map_create(kind, name, 4, page_bytes as u32, 1, &options)
+    })?;
     Mapping::of(&map, page_bytes, 0, false)?;
     Ok(())
 }

@@ -4,15 +4,16 @@
 //! with everything in it, however the thread ended.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::thread;
 
 use libbpf_sys as sys;
 
 use super::program::Kind;
 use super::{Cause, Privileges, Probe};
-use crate::bpf;
 use crate::net::interface;
 use crate::net::netlink::RouteSocket;
+use crate::programs::InterfaceHook;
 
 const NEEDED: [&str; 2] = ["CAP_SYS_ADMIN", "CAP_NET_ADMIN"];
 const NEEDED_WITH_BPF: [&str; 3] = ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_BPF"];
@@ -21,6 +22,10 @@ const QDISCS: [&str; 5] = ["netem", "tbf", "htb", "fq", "fq_codel"];
 const VETH: &str = "probe-veth";
 /// The loopback interface has this index in every namespace.
 const LOOPBACK: u32 = 1;
+const TCX: InterfaceHook = InterfaceHook::Tcx {
+    is_egress: false,
+    is_first: false,
+};
 
 /// Tries one thing, and returns a description of it.
 type Attempt<'a> = &'a dyn Fn() -> io::Result<String>;
@@ -91,12 +96,12 @@ fn inside(privileges: &Privileges) -> Vec<Probe> {
         ),
         (
             "attach.xdp_generic",
-            &|| attached(&Kind::XDP, LOOPBACK, bpf::XDP_FLAGS_SKB_MODE, "lo"),
+            &|| attached(&Kind::XDP, InterfaceHook::GenericXdp, LOOPBACK, "lo"),
             "Linux 5.9 or newer",
         ),
         (
             "attach.tcx",
-            &|| attached(&Kind::TCX, LOOPBACK, 0, "lo"),
+            &|| attached(&Kind::TCX, TCX, LOOPBACK, "lo"),
             "Linux 6.6 or newer",
         ),
         (
@@ -140,21 +145,16 @@ fn qdisc(routes: &RouteSocket, kind: &str) -> io::Result<String> {
     }
 }
 
-fn attached(kind: &Kind, interface_index: u32, flags: u32, name: &str) -> io::Result<String> {
-    let program = kind.load()?;
-    let options = sys::bpf_link_create_opts {
-        flags,
-        ..Default::default()
-    };
-    drop(kind.link(&program, interface_index as i32, options)?);
+fn attached(kind: &Kind, hook: InterfaceHook, index: u32, name: &str) -> io::Result<String> {
+    drop(hook.attach(kind.load()?.as_fd(), index)?);
     Ok(format!("attached to {name}"))
 }
 
 fn xdp_native() -> io::Result<String> {
     attached(
         &Kind::XDP,
+        InterfaceHook::NativeXdp,
         interface::index(VETH)?,
-        bpf::XDP_FLAGS_DRV_MODE,
         "a veth in the driver",
     )
 }

@@ -12,8 +12,8 @@ use libbpf_rs::btf::{Btf, BtfKind, BtfType};
 use libbpf_sys as sys;
 
 use super::{Cause, Privileges, Probe, cgroup};
-use crate::bpf;
 use crate::capture::generation;
+use crate::programs::calls;
 use crate::tcp::hooks;
 
 /// The tracepoints at which the instruments sit.
@@ -95,14 +95,14 @@ impl Kind {
 
     /// Loads a program that does nothing but return its verdict.
     pub(super) fn load(&self) -> io::Result<OwnedFd> {
-        let instructions = bpf::return_constant(self.verdict);
+        let instructions = calls::return_constant(self.verdict);
         let options = sys::bpf_prog_load_opts {
             expected_attach_type: self.attach,
             prog_flags: self.flags,
             attach_btf_id: self.btf_id,
             ..Default::default()
         };
-        bpf::load_program(self.program, c"parshall_probe", &instructions, options)
+        calls::load_program(self.program, c"parshall_probe", &instructions, options)
     }
 
     /// Attaches a loaded program of this kind to the cgroup or interface `target` by a link,
@@ -113,13 +113,13 @@ impl Kind {
         target: i32,
         options: sys::bpf_link_create_opts,
     ) -> io::Result<OwnedFd> {
-        bpf::create_link(program.as_fd(), target, self.attach, options)
+        calls::create_link(program.as_fd(), target, self.attach, options)
     }
 }
 
 /// One probe for each kind of program, the helpers and the tracepoints.
 pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
-    crate::libbpf_log::listen();
+    crate::programs::log::listen();
     // The kernel verifies programs beside each other: those of ours take most of the time.
     std::thread::scope(|scope| {
         let ours =
@@ -291,7 +291,7 @@ fn attach_to_cgroup(kind: &Kind, program: &OwnedFd, mount: &Path) -> io::Result<
 /// Attaches a tracing program to what it was loaded for.
 fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: for programs that were loaded with a BTF identifier the name must be null.
-    bpf::owned(unsafe { sys::bpf_raw_tracepoint_open(ptr::null(), program.as_raw_fd()) })
+    calls::owned(unsafe { sys::bpf_raw_tracepoint_open(ptr::null(), program.as_raw_fd()) })
 }
 
 /// The identifier of a function, or of a tracepoint's `typedef`.
@@ -340,7 +340,7 @@ fn live_frames() -> io::Result<String> {
         batch_size: 1,
         ..Default::default()
     };
-    bpf::test_run(program.as_fd(), &[0; 64], options)?;
+    calls::test_run(program.as_fd(), &[0; 64], options)?;
     Ok("one frame was sent through a program that drops it".into())
 }
 

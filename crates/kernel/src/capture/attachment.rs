@@ -7,8 +7,8 @@ use libbpf_sys as sys;
 use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
-use crate::bpf;
 use crate::net::interface::{Interface, InterfaceError};
+use crate::programs::InterfaceHook;
 
 /// The kinds of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,9 +48,6 @@ pub enum Direction {
     Out,
 }
 
-/// First in line, so that packets which later programs drop are captured, as by a tap.
-const BPF_F_BEFORE: u32 = 1 << 3;
-
 /// A program at a hook, for as long as this lives.
 #[derive(Debug)]
 pub struct Attachment {
@@ -68,7 +65,16 @@ impl Attachment {
         direction: Direction,
         program: BorrowedFd<'_>,
     ) -> Result<Self, CaptureError> {
-        Self::link(interface, kind, direction, program)
+        let hook = match kind {
+            HookKind::XdpNative => InterfaceHook::NativeXdp,
+            HookKind::XdpGeneric => InterfaceHook::GenericXdp,
+            // First in line, so that packets which later programs drop are captured, as by a tap.
+            HookKind::Tcx => InterfaceHook::Tcx {
+                is_egress: direction == Direction::Out,
+                is_first: true,
+            },
+        };
+        hook.attach(program, interface.index)
             .map(|link| Self { link })
             .map_err(|error| {
                 let reason = match (error.raw_os_error(), kind.is_xdp()) {
@@ -89,25 +95,6 @@ impl Attachment {
                 };
                 InterfaceError::new(&interface.name, reason).into()
             })
-    }
-
-    fn link(
-        interface: &Interface,
-        kind: HookKind,
-        direction: Direction,
-        program: BorrowedFd<'_>,
-    ) -> io::Result<OwnedFd> {
-        let (attach, flags) = match (kind, direction) {
-            (HookKind::XdpNative, _) => (sys::BPF_XDP, bpf::XDP_FLAGS_DRV_MODE),
-            (HookKind::XdpGeneric, _) => (sys::BPF_XDP, bpf::XDP_FLAGS_SKB_MODE),
-            (HookKind::Tcx, Direction::In) => (sys::BPF_TCX_INGRESS, BPF_F_BEFORE),
-            (HookKind::Tcx, Direction::Out) => (sys::BPF_TCX_EGRESS, BPF_F_BEFORE),
-        };
-        let options = sys::bpf_link_create_opts {
-            flags,
-            ..Default::default()
-        };
-        bpf::create_link(program, interface.index as i32, attach, options)
     }
 
     /// Puts another program in the place of the one that is there. No packet is missed in between.

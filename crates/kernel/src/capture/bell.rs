@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use parshall_core::abi::CAPTURE_SUBSCRIBERS_MAX;
 
-use crate::bpf::create_map;
 use crate::net::mapping::Mapping;
+use crate::programs::calls::create_map;
 
 /// The subscriber's end.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use parshall_core::trace::TraceError;
 
 use crate::net::interface::InterfaceError;
+use crate::programs::ProgramError;
 use crate::session::{InstrumentError, SessionError};
 
 /// An error of the capture instrument.
@@ -107,6 +108,12 @@ impl CaptureError {
         Self::Keeper {
             reason: error.to_string(),
         }
+    }
+}
+
+impl From<ProgramError> for CaptureError {
+    fn from(error: ProgramError) -> Self {
+        Self::load(error)
     }
 }
 

@@ -6,7 +6,6 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::{MapCore, MapFlags, Object};
 use libbpf_sys as sys;
 use parshall_core::abi::{
     CAPTURE_JUMP_COPY, CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, CaptureAccount,
@@ -21,6 +20,7 @@ use super::ring_maps::RingMaps;
 use super::{CaptureError, OBJECT};
 use crate::filter::Maps;
 use crate::net::interface::Interface;
+use crate::programs::{self, Loaded, Setting};
 use crate::ring::{self, Preference};
 
 /// One interface in one direction.
@@ -77,7 +77,7 @@ impl RunTime {
 
 /// The program that copies packets at one hook, and the maps between it and the filters before it.
 pub(super) struct Copying {
-    object: Object,
+    object: Loaded,
 }
 
 impl Copying {
@@ -91,18 +91,10 @@ impl Copying {
             discard: u16::from(maps.discard),
         };
         let copy = copy_at(hook.kind.is_xdp());
-        let object = load_copy(maps, &options, hook.kind.is_xdp())?;
-        let program = object
-            .progs()
-            .find(|program| program.name() == copy)
-            .ok_or_else(|| CaptureError::load(format!("{copy} is not in the object")))?;
-        find_map(&object, "jumps")?
-            .update(
-                &CAPTURE_JUMP_COPY.to_ne_bytes(),
-                &program.as_fd().as_raw_fd().to_ne_bytes(),
-                MapFlags::ANY,
-            )
-            .map_err(CaptureError::load)?;
+        let object = load_copy(maps, &options, copy)?;
+        let program = object.descriptor_of_program(copy)?;
+        let descriptor = program.as_raw_fd().to_ne_bytes();
+        object.set("jumps", CAPTURE_JUMP_COPY, &descriptor)?;
         Ok(Self { object })
     }
 
@@ -113,8 +105,8 @@ impl Copying {
         maps: &RingMaps,
         dispatchers: &Dispatchers,
     ) -> Result<OwnedFd, CaptureError> {
-        let jumps = find_map(&self.object, "jumps")?;
-        let verdict = find_map(&self.object, "verdict")?;
+        let jumps = self.object.map("jumps")?;
+        let verdict = self.object.map("verdict")?;
         let connections = Maps {
             verdict: verdict.as_fd(),
             jumps: jumps.as_fd(),
@@ -131,15 +123,11 @@ impl Copying {
         dispatchers: &Dispatchers,
     ) -> Result<Generation, CaptureError> {
         let dispatcher = self.load_dispatcher(hook, maps, dispatchers)?;
-        let map = |name| -> Result<OwnedFd, CaptureError> {
-            let map = find_map(&self.object, name)?.as_fd().try_clone_to_owned();
-            map.map_err(CaptureError::load)
-        };
         Ok(Generation {
             dispatcher,
-            verdict: map("verdict")?,
-            account: map("account")?,
-            jumps: map("jumps")?,
+            verdict: self.object.descriptor_of_map("verdict")?,
+            account: self.object.descriptor_of_map("account")?,
+            jumps: self.object.descriptor_of_map("jumps")?,
         })
     }
 }
@@ -195,7 +183,8 @@ impl Generation {
 
     /// Timed runs of the attached program, with the copy, and the nanoseconds of these.
     pub fn run_time(&self) -> RunTime {
-        let info = crate::bpf::program_info(self.dispatcher.as_fd()).unwrap_or_default();
+        let info =
+            crate::programs::calls::program_info(self.dispatcher.as_fd()).unwrap_or_default();
         RunTime {
             runs: info.run_cnt,
             run_ns: info.run_time_ns,
@@ -243,7 +232,7 @@ pub fn try_programs() -> Result<(), CaptureError> {
                 layout,
                 ..CaptureOptions::default()
             };
-            load_copy(&maps, &options, is_xdp)?;
+            load_copy(&maps, &options, copy_at(is_xdp))?;
         }
     }
     Ok(())
@@ -253,36 +242,14 @@ pub fn try_programs() -> Result<(), CaptureError> {
 fn load_copy(
     maps: &RingMaps,
     options: &CaptureOptions,
-    is_xdp: bool,
-) -> Result<Object, CaptureError> {
-    let copy = copy_at(is_xdp);
-    let mut open = crate::libbpf_log::open(&OBJECT).map_err(CaptureError::load)?;
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        let done = match name.as_str() {
-            "ring" => map.reuse_fd(maps.ring.as_fd()),
-            "ring_readers" => map.reuse_fd(maps.readers.as_fd()),
-            "subscriber_sets" => map.reuse_fd(maps.sets.as_fd()),
-            "bells" => map.reuse_fd(maps.bells.as_fd()),
-            name if name.ends_with("rodata.options") => map.set_initial_value(plain_bytes(options)),
-            _ => Ok(()),
-        };
-        done.map_err(CaptureError::load)?;
-    }
-    for mut program in open.progs_mut() {
-        let is_wanted = program.name() == copy;
-        program.set_autoload(is_wanted);
-    }
-    open.load()
-        .map_err(|error| CaptureError::load(crate::libbpf_log::explained(&error)))
-}
-
-fn find_map<'object>(
-    object: &'object Object,
-    name: &str,
-) -> Result<libbpf_rs::Map<'object>, CaptureError> {
-    object
-        .maps()
-        .find(|map| map.name() == name)
-        .ok_or_else(|| CaptureError::load(format!("map {name} is not in the object")))
+    copy: &str,
+) -> Result<Loaded, CaptureError> {
+    let settings = [
+        ("ring", Setting::Shared(maps.ring.as_fd())),
+        ("ring_readers", Setting::Shared(maps.readers.as_fd())),
+        ("subscriber_sets", Setting::Shared(maps.sets.as_fd())),
+        ("bells", Setting::Shared(maps.bells.as_fd())),
+        (".rodata.options", Setting::Constants(plain_bytes(options))),
+    ];
+    Ok(programs::open(&OBJECT, &settings, |name| name == copy)?.load()?)
 }

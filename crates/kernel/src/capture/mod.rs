@@ -39,6 +39,6 @@ mod tally;
 
 pub use error::CaptureError;
 
-use crate::objects::{CompiledObject, compiled_object};
+use crate::programs::compiled::{CompiledObject, compiled_object};
 
 pub(crate) static OBJECT: CompiledObject = compiled_object!("capture");

@@ -5,26 +5,22 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use libbpf_rs::{MapCore as _, MapFlags, Object};
-use parshall_core::abi::{
-    EdgeAccount, EdgeOptions, EdgeTime, bytes_of_words, plain_bytes, read_plain,
-};
+use parshall_core::abi::{EdgeAccount, EdgeOptions, EdgeTime, bytes_of_words, plain_bytes};
 use parshall_core::filter::emit::LinkLayer;
 use serde::Serialize;
 
 use super::{EdgeError, EdgeHook, EdgeRequest};
-use crate::bpf;
 use crate::capture::attachment::Attachment;
 use crate::grace::Grace;
 use crate::net::interface::{Interface, enter_namespace};
 use crate::net::mapping::Mapping;
-use crate::objects::{CompiledObject, compiled_object};
+use crate::programs::compiled::{CompiledObject, compiled_object};
+use crate::programs::{self, Loaded, ProgramError, Setting};
 
 pub(crate) static OBJECT: CompiledObject = compiled_object!("edge");
 
 /// Sequence numbers at most: 1 GiB of times.
 const CAPACITY_MAX: u32 = 1 << 26;
-const PAGE_BYTES: usize = 4096;
 const ETHERNET_BYTES: u32 = 14;
 
 /// What passed an edge: packets = recorded + duplicates + beyond + other, where times are recorded.
@@ -54,7 +50,7 @@ pub struct EdgeAccounts {
 
 /// An edge that records.
 pub(super) struct Edge {
-    object: Object,
+    object: Loaded,
     times: Mapping,
     request: EdgeRequest,
     attachment: Option<Attachment>,
@@ -82,8 +78,6 @@ impl Edge {
             })?;
         }
         let interface = Interface::find(&request.interface)?;
-        let fail =
-            |error: libbpf_rs::Error| load_error(request, &crate::libbpf_log::explained(&error));
         let (kind, direction) = request.hook.place();
         let is_xdp = kind.is_xdp();
         let entries = request.capacity.max(1);
@@ -98,30 +92,20 @@ impl Edge {
             },
             pad: 0,
         };
-        let mut open = crate::libbpf_log::open(&OBJECT).map_err(fail)?;
-        for mut map in open.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            if name == "times" {
-                map.set_max_entries(entries).map_err(fail)?;
-            } else if name.contains("rodata") {
-                map.set_initial_value(plain_bytes(&options)).map_err(fail)?;
-            }
-        }
-        for mut program in open.progs_mut() {
-            program.set_autoload((program.name() == "edge_xdp") == is_xdp);
-        }
-        let object = open.load().map_err(fail)?;
-        let map = object
-            .maps()
-            .find(|map| map.name() == "times")
-            .ok_or_else(|| load_error(request, "its array is not in the object"))?;
-        let bytes = entries as usize * size_of::<EdgeTime>();
-        let times = Mapping::of(map.as_fd(), bytes.next_multiple_of(PAGE_BYTES), 0, false)
-            .map_err(|errno| load_error(request, &errno.to_string()))?;
-        let program = object
-            .progs()
-            .find(|program| (program.name() == "edge_xdp") == is_xdp)
-            .ok_or_else(|| load_error(request, "its program is not in the object"))?;
+        let settings = [
+            ("times", Setting::Entries(entries as usize)),
+            (".rodata.options", Setting::Constants(plain_bytes(&options))),
+        ];
+        let name = if is_xdp { "edge_xdp" } else { "edge_tcx" };
+        let load = || -> Result<_, ProgramError> {
+            let object = programs::open(&OBJECT, &settings, |one| one == name)?.load()?;
+            let bytes = entries as usize * size_of::<EdgeTime>();
+            let times = object.mapping("times", bytes, false)?;
+            let program = object.descriptor_of_program(name)?;
+            Ok((object, times, program))
+        };
+        let (object, times, program) =
+            load().map_err(|error| load_error(request, &error.to_string()))?;
         let attachment = Attachment::new(&interface, kind, direction, program.as_fd())?;
         Ok(Self {
             object,
@@ -135,17 +119,7 @@ impl Edge {
     pub fn accounts(&self) -> EdgeAccounts {
         let mut sum = EdgeAccounts::default();
         let (mut first_ns, mut last_ns) = (u64::MAX, 0);
-        let counted = self
-            .object
-            .maps()
-            .find(|map| map.name() == "account")
-            .and_then(|map| map.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY).ok())
-            .flatten()
-            .unwrap_or_default();
-        for counts in counted
-            .iter()
-            .filter_map(|bytes| read_plain::<EdgeAccount>(bytes))
-        {
+        for counts in self.object.first_of_each_cpu::<EdgeAccount>("account") {
             sum.packets += counts.packets;
             sum.bytes += counts.bytes;
             sum.recorded += counts.recorded;
@@ -159,12 +133,9 @@ impl Edge {
             }
         }
         sum.timed_ns = last_ns.saturating_sub(first_ns);
-        // The program that was not loaded has no information.
-        for program in self.object.progs() {
-            if let Some(info) = bpf::program_info(program.as_fd()) {
-                sum.runs += info.run_cnt;
-                sum.run_ns += info.run_time_ns;
-            }
+        for program in self.object.statistics() {
+            sum.runs += program.runs;
+            sum.run_ns += program.run_ns;
         }
         sum
     }

@@ -7,7 +7,7 @@ use libbpf_sys as sys;
 use parshall_core::filter::ebpf::Instruction;
 use parshall_core::filter::emit::{EmittedProgram, Hook, Map};
 
-use crate::bpf;
+use crate::programs::calls;
 
 /// Room for the verifier's log, in bytes: it keeps the end, where the reason stands.
 const LOG_BYTES: usize = 1 << 20;
@@ -115,7 +115,7 @@ fn attempt(hook: Hook, instructions: &[Instruction], log: &mut [u8]) -> io::Resu
     // SAFETY: the instructions have the size and layout of the kernel's, and the count is theirs.
     let instructions =
         unsafe { std::slice::from_raw_parts(instructions.as_ptr().cast(), instructions.len()) };
-    bpf::load_program(kind, c"parshall_filter", instructions, options)
+    calls::load_program(kind, c"parshall_filter", instructions, options)
 }
 
 /// The last lines of a log, on one line.

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use libbpf_sys as sys;
 
-use crate::bpf;
+use crate::programs::calls;
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn try_out(
         options.ctx_in = std::ptr::from_ref(&context).cast();
         options.ctx_size_in = size_of_val(&context) as u32;
     }
-    let ended = bpf::test_run(program, frame, options)?;
+    let ended = calls::test_run(program, frame, options)?;
     Ok(Trial {
         returned: ended.retval,
         duration_ns: ended.duration,

@@ -2,6 +2,7 @@
 
 use crate::net::interface::InterfaceError;
 use crate::net::socket::SocketError;
+use crate::programs::ProgramError;
 use parshall_core::workload::ReplayError;
 
 use crate::session::{InstrumentError, SessionError};
@@ -39,6 +40,15 @@ pub enum GenerateError {
     Thread { reason: String },
     #[error(transparent)]
     Session(#[from] SessionError),
+}
+
+impl From<ProgramError> for GenerateError {
+    fn from(error: ProgramError) -> Self {
+        Self::Kernel {
+            what: "load the generator",
+            reason: error.to_string(),
+        }
+    }
 }
 
 impl From<SocketError> for GenerateError {

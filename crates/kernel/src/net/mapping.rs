@@ -11,7 +11,7 @@ use libbpf_rs::{MapHandle, MapType};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::bpf::create_map;
+use crate::programs::calls::create_map;
 
 /// Makes an array of `entries` values that can be mapped.
 pub fn mappable_array(

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 use parshall_core::abi::{
-    NOISE_COUNT, PATH_CODE_COUNT, PATH_STAGE_COUNT, PATH_WAIT_CODES, READ_TIME_COUNT, STAGE_PAD,
+    NOISE_COUNT, PATH_CODE_COUNT, PATH_STAGE_COUNT, PATH_WAIT_CODES, PathKey, READ_TIME_COUNT,
+    STAGE_PAD,
 };
 use parshall_core::path_log::{CODE_NAMES, STAGE_NAMES, TimeHistogram};
 use serde::Serialize;
@@ -156,7 +157,7 @@ pub fn stage_times(hooks: &PathHooks, group: Group, with_buckets: bool) -> Vec<S
     let mut rows = Vec::new();
     let mut keys = BTreeMap::new();
     if with_buckets && group != Group::None {
-        for (key, number) in hooks.group_keys() {
+        for (key, number) in hooks.groups() {
             if let Some((code, key)) = group_key(&key, group) {
                 keys.insert(PATH_CODE_COUNT + number as usize, (code, key));
             }
@@ -210,43 +211,37 @@ pub fn stage_times(hooks: &PathHooks, group: Group, with_buckets: bool) -> Vec<S
     rows
 }
 
-/// `struct path_key` of the programs: two addresses, the first of them the name of a command for these, two ports, protocol, number, code path.
-fn group_key(bytes: &[u8], group: Group) -> Option<(usize, GroupKey)> {
-    let part = |from: usize, length: usize| bytes.get(from..from + length);
-    let number = |from: usize| Some(u64::from_ne_bytes(part(from, 8)?.try_into().ok()?));
-    let port = |from: usize| Some(u16::from_ne_bytes(part(from, 2)?.try_into().ok()?));
-    let address = |from: usize| {
-        let octets: [u8; 16] = part(from, 16)?.try_into().ok()?;
-        Some(canonical(octets).to_string())
-    };
-    let code = number(48)? as usize;
+/// The code path and the group of a histogram.
+fn group_key(key: &PathKey, group: Group) -> Option<(usize, GroupKey)> {
+    let code = key.code as usize;
     let key = match group {
         Group::None => GroupKey::default(),
         Group::Interface => GroupKey {
-            interface: Some(number(40)?),
+            interface: Some(key.number),
             ..GroupKey::default()
         },
         Group::Cgroup => GroupKey {
-            cgroup_id: Some(number(40)?),
+            cgroup_id: Some(key.number),
             ..GroupKey::default()
         },
-        Group::Command => {
-            let name = part(0, 16)?.split(|&byte| byte == 0).next()?;
-            GroupKey {
-                command: Some(match name {
-                    [] => SOFTIRQ.into(),
-                    _ => String::from_utf8_lossy(name).into_owned(),
-                }),
-                ..GroupKey::default()
-            }
-        }
-        Group::Connection => {
-            let protocol = u32::from_ne_bytes(part(36, 4)?.try_into().ok()?);
-            GroupKey {
-                connection: Some((address(0)?, port(32)?, address(16)?, port(34)?, protocol)),
-                ..GroupKey::default()
-            }
-        }
+        // The programs put the name of a command in the place of the first address.
+        Group::Command => GroupKey {
+            command: Some(match key.source.split(|&byte| byte == 0).next()? {
+                [] => SOFTIRQ.into(),
+                name => String::from_utf8_lossy(name).into_owned(),
+            }),
+            ..GroupKey::default()
+        },
+        Group::Connection => GroupKey {
+            connection: Some((
+                canonical(key.source).to_string(),
+                key.source_port,
+                canonical(key.destination).to_string(),
+                key.destination_port,
+                key.protocol,
+            )),
+            ..GroupKey::default()
+        },
     };
     (code < PATH_CODE_COUNT).then_some((code, key))
 }

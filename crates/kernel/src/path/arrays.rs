@@ -1,15 +1,15 @@
 //! The arrays that the programs fill, mapped.
 
-use libbpf_rs::Object;
 use parshall_core::abi::{
     NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PathAccount, PathHistogram, PathNoiseHistogram,
     PathWait, Plain, READ_TIME_COUNT, view_plain,
 };
 
-use super::load::{WAITS, find_map};
+use super::load::WAITS;
 use super::snapshot::Snapshot;
 use crate::measurement_error::MeasurementError;
 use crate::net::mapping::Mapping;
+use crate::programs::Loaded;
 
 const HISTOGRAM_BYTES: usize = size_of::<PathHistogram>();
 
@@ -29,7 +29,7 @@ impl Arrays {
     /// Maps those of a loaded object, which has histograms for `groups_max` groups beside the code paths. Histograms can
     /// be put back when they are writable.
     pub fn of(
-        object: &Object,
+        object: &Loaded,
         cpus: usize,
         lane_cpus: usize,
         groups_max: usize,
@@ -37,9 +37,7 @@ impl Arrays {
     ) -> Result<Self, MeasurementError> {
         let groups = PATH_CODE_COUNT + groups_max;
         let map = |name: &str, values: usize, value_bytes: usize| {
-            let bytes = (values * value_bytes).next_multiple_of(4096);
-            Mapping::of(find_map(object, name)?, bytes, 0, is_writable)
-                .map_err(MeasurementError::load)
+            object.mapping(name, values * value_bytes, is_writable)
         };
         let noise_bytes = size_of::<PathNoiseHistogram>();
         Ok(Self {

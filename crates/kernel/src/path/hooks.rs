@@ -1,23 +1,23 @@
 //! The path programs in the kernel: load, attach, sweep, count, detach.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use libbpf_rs::{Btf, MapCore, MapFlags, Object};
-use parshall_core::abi::{PathDrops, view_plain};
+use libbpf_rs::{Btf, MapCore, MapFlags};
+use parshall_core::abi::{PathDrops, PathKey, read_plain, view_plain};
 use parshall_core::ledger::ProgramCost;
 
 use super::arrays::Arrays;
 use super::attachment::Attachment;
-use super::load::{SWEEP_PROGRAM, WINDOW_PROGRAM, find_map, find_program, load_programs};
+use super::load::{self, SWEEP_PROGRAM, WINDOW_PROGRAM};
 use super::request::PathRequest;
 use super::selection::{Selection, Unavailable};
 use super::settings::Settings;
 use super::stages::{StageProgram, is_edge};
 use crate::measurement_error::MeasurementError;
+use crate::programs::Loaded;
 use crate::ring::memory::Lane;
-use crate::{bpf, cost, cpus};
+use crate::{cost, cpus};
 
 /// Places of the table that one run of the sweep looks at.
 const SWEEP_PLACES: u32 = 8192;
@@ -34,7 +34,7 @@ const TWINS: [&str; 5] = [
 
 /// The loaded programs with their ring.
 pub struct PathHooks {
-    object: Object,
+    object: Loaded,
     attachment: Attachment,
     programs: Vec<StageProgram>,
     others: Vec<&'static str>,
@@ -71,9 +71,9 @@ impl PathHooks {
         let settings = Settings::of(request, &selection)?;
         let layout = settings.options.layout;
         let groups_max = settings.options.groups_max as usize;
-        let object = load_programs(&settings, &selection, cpus, lane_cpus)?;
+        let object = load::load(&settings, &selection, cpus, lane_cpus)?;
         Ok(Self {
-            lanes: Lane::of_map(find_map(&object, "path_ring")?, lane_cpus, layout, false)?,
+            lanes: Lane::of_map(object.map("path_ring")?, lane_cpus, layout, false)?,
             arrays: Arrays::of(&object, cpus, lane_cpus, groups_max, request.probe_cost)?,
             attachment: Attachment::new(
                 &selection.programs,
@@ -100,7 +100,7 @@ impl PathHooks {
     /// # Errors
     /// [`MeasurementError::Attach`]; what was attached stays until [`PathHooks::detach`].
     pub fn attach(&mut self, with_middle: bool) -> Result<(), MeasurementError> {
-        self.run_once(WINDOW_PROGRAM)?;
+        self.object.run(WINDOW_PROGRAM)?;
         for program in &self.others {
             self.attachment.attach_tracepoint(&self.object, program)?;
         }
@@ -123,46 +123,32 @@ impl PathHooks {
     /// [`MeasurementError::Attach`] when the kernel refuses.
     pub fn sweep(&self) -> Result<(), MeasurementError> {
         for _ in 0..self.table_places.div_ceil(SWEEP_PLACES) {
-            self.run_once(SWEEP_PROGRAM)?;
+            self.object.run(SWEEP_PROGRAM)?;
         }
-        Ok(())
-    }
-
-    fn run_once(&self, name: &str) -> Result<(), MeasurementError> {
-        let program = find_program(&self.object, name)?;
-        bpf::test_run(program.as_fd(), &[], Default::default())
-            .map_err(|error| MeasurementError::attach(name, error))?;
         Ok(())
     }
 
     /// Mean run time of every program, as far as the kernel's statistics were on.
     pub fn costs(&self) -> Vec<ProgramCost> {
-        self.object
-            .progs()
-            .filter_map(|program| {
-                let info = bpf::program_info(program.as_fd())?;
-                let name = program.name().to_string_lossy().into_owned();
-                (info.run_cnt > 0)
-                    .then(|| cost::program_cost(&name, info.run_cnt, info.run_time_ns))
-            })
+        let statistics = self.object.statistics().into_iter();
+        statistics
+            .filter(|one| one.runs > 0)
+            .map(|one| cost::program_cost(&one.name, one.runs, one.run_ns))
             .collect()
     }
 
     /// Runs that did not take place because the program was already running on this CPU, by program.
     pub fn missed(&self) -> Vec<(String, u64)> {
-        self.object
-            .progs()
-            .filter_map(|program| {
-                let info = bpf::program_info(program.as_fd())?;
-                let name = program.name().to_string_lossy().into_owned();
-                (info.recursion_misses > 0).then_some((name, info.recursion_misses))
-            })
+        let statistics = self.object.statistics().into_iter();
+        statistics
+            .filter(|one| one.missed > 0)
+            .map(|one| (one.name, one.missed))
             .collect()
     }
 
     /// Drops by reason, those of all CPUs added up.
     pub(super) fn drops(&self) -> BTreeMap<u32, PathDrops> {
-        let Ok(map) = find_map(&self.object, "path_drops") else {
+        let Ok(map) = self.object.map("path_drops") else {
             return BTreeMap::new();
         };
         map.keys()
@@ -181,15 +167,12 @@ impl PathHooks {
     }
 
     /// Keys and numbers of the groups that have histograms.
-    pub fn group_keys(&self) -> Vec<(Vec<u8>, u32)> {
-        let Ok(map) = find_map(&self.object, "path_groups") else {
-            return Vec::new();
-        };
-        map.keys()
-            .filter_map(|key| {
-                let value = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
+    pub fn groups(&self) -> Vec<(PathKey, u32)> {
+        let elements = self.object.elements("path_groups").into_iter();
+        elements
+            .filter_map(|(key, value)| {
                 let number = u32::from_ne_bytes(value.try_into().ok()?);
-                Some((key, number))
+                Some((read_plain(&key)?, number))
             })
             .collect()
     }
@@ -218,9 +201,8 @@ mod tests {
     use parshall_core::abi::{PATH_CODE_COUNT, PATH_REASONS_MAX, PathHistogram};
 
     use super::*;
-    use crate::map_memory;
     use crate::path::account::drops;
-    use crate::path::load::size_maps;
+    use crate::programs::memory;
 
     fn is_root() -> bool {
         let is_root = rustix::process::geteuid().is_root();
@@ -235,7 +217,7 @@ mod tests {
     }
 
     fn put(hooks: &PathHooks, reason: u32, of_a_cpu: u64) {
-        let map = find_map(&hooks.object, "path_drops").unwrap();
+        let map = hooks.object.map("path_drops").unwrap();
         let mut bytes = vec![0; size_of::<PathDrops>()];
         bytes[..8].copy_from_slice(&of_a_cpu.to_ne_bytes());
         let of_cpus = vec![bytes; cpus::possible().unwrap()];
@@ -344,11 +326,11 @@ mod tests {
     }
 
     /// Memory of the maps, as the kernel accounts it, bytes.
-    fn accounted_bytes(object: &Object) -> u64 {
+    fn accounted_bytes(object: &Loaded) -> u64 {
         object
             .maps()
             .map(|map| {
-                use std::os::fd::AsRawFd;
+                use std::os::fd::{AsFd, AsRawFd};
                 let path = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
                 let text = std::fs::read_to_string(path).unwrap();
                 let line = text.lines().find(|line| line.starts_with("memlock:"));
@@ -370,8 +352,8 @@ mod tests {
         let selection = Selection::of(&request, &kernel).unwrap();
         let settings = Settings::of(&request, &selection).unwrap();
         let bytes = |possible, online| {
-            let open = size_maps(&settings, &selection, possible, online).unwrap();
-            map_memory::needed_bytes(&open, possible)
+            let open = load::open(&settings, &selection, possible, online).unwrap();
+            memory::needed_bytes(&open, possible)
         };
         let (small, idle, large) = (bytes(1, 1), bytes(128, 1), bytes(128, 128));
         // Counts, and what a CPU is doing; no histograms.

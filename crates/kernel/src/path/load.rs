@@ -1,6 +1,5 @@
 //! The object of the programs: maps get their sizes, programs their options, and the kernel those that are wanted.
 
-use libbpf_rs::{Map, MapCore, Object, OpenObject, ProgramMut};
 use parshall_core::abi::{
     NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_FILTER_MAX, PATH_HEADS_PER_CPU,
     PATH_WAIT_CODES, PathOptions, READ_TIME_COUNT, plain_bytes,
@@ -10,10 +9,9 @@ use parshall_core::filter::classic::ClassicInstruction;
 use super::request::Group;
 use super::selection::Selection;
 use super::settings::Settings;
-use crate::map_memory;
 use crate::measurement_error::MeasurementError;
-use crate::objects::{CompiledObject, compiled_object};
-use crate::ring;
+use crate::programs::compiled::{CompiledObject, compiled_object};
+use crate::programs::{self, Loaded, Opened, Setting, memory};
 
 pub(crate) static OBJECT: CompiledObject = compiled_object!("path");
 
@@ -24,77 +22,64 @@ pub(super) const SWEEP_PROGRAM: &str = "path_sweep";
 /// The program that forgets what the CPUs were doing when the programs were last attached.
 pub(super) const WINDOW_PROGRAM: &str = "path_open_window";
 
-/// Loads the programs that are selected; nothing is attached.
-pub(super) fn load_programs(
-    settings: &Settings,
-    selection: &Selection,
-    cpus: usize,
-    lane_cpus: usize,
-) -> Result<Object, MeasurementError> {
-    let open = size_maps(settings, selection, cpus, lane_cpus)?;
-    map_memory::check(&open, cpus, "--groups-max, --packets-max or --buffer")?;
-    open.load()
-        .map_err(|error| MeasurementError::load(crate::libbpf_log::explained(&error)))
-}
-
 /// Opens the object for so many possible CPUs, of which the first few have lanes and histograms.
-pub(super) fn size_maps(
+pub(super) fn open(
     settings: &Settings,
     selection: &Selection,
     cpus: usize,
     lane_cpus: usize,
-) -> Result<OpenObject, MeasurementError> {
-    let mut open = crate::libbpf_log::open(&OBJECT).map_err(MeasurementError::load)?;
-    let Settings {
-        options, filter, ..
-    } = settings;
+) -> Result<Opened, MeasurementError> {
+    let options = &settings.options;
     let places = 1 << options.table_bits;
     let groups = PATH_CODE_COUNT + options.groups_max as usize;
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        let entries = match name.as_str() {
-            "path_ring" => {
-                map.set_value_size(ring::lane_bytes(&options.layout) as u32)
-                    .map_err(MeasurementError::load)?;
-                lane_cpus
-            }
-            "path_readers" => lane_cpus,
-            "path_accounts" | "path_cpus" | "path_serving" => cpus,
-            "packet_heads" => cpus * PATH_HEADS_PER_CPU,
-            "path_histograms" => lane_cpus * groups,
-            "path_noises" => lane_cpus * NOISE_COUNT,
-            "path_reads" => lane_cpus * READ_TIME_COUNT,
-            "path_waits" => lane_cpus * WAITS,
-            "path_packets" => places,
-            "path_identities" if options.reads_headers != 0 || has_filters(options) => places,
-            "path_commands" | "path_reading" if options.group != Group::Command as u32 => 1024,
-            "path_commands" => places,
-            "path_groups" => (options.groups_max as usize).max(1),
-            _ => {
-                let value = if name.ends_with("rodata.options") {
-                    plain_bytes(options).to_vec()
-                } else if name.ends_with("rodata.filter") {
-                    filter_bytes(filter)
-                } else {
-                    continue;
-                };
-                map.set_initial_value(&value)
-                    .map_err(MeasurementError::load)?;
-                continue;
-            }
-        };
-        map.set_max_entries(entries as u32)
-            .map_err(MeasurementError::load)?;
+    let filter = filter_bytes(&settings.filter);
+    let mut maps = vec![
+        ("path_ring", Setting::Lanes(&options.layout, lane_cpus)),
+        ("path_readers", Setting::Entries(lane_cpus)),
+        ("path_accounts", Setting::Entries(cpus)),
+        ("path_cpus", Setting::Entries(cpus)),
+        ("path_serving", Setting::Entries(cpus)),
+        ("packet_heads", Setting::Entries(cpus * PATH_HEADS_PER_CPU)),
+        ("path_histograms", Setting::Entries(lane_cpus * groups)),
+        ("path_noises", Setting::Entries(lane_cpus * NOISE_COUNT)),
+        ("path_reads", Setting::Entries(lane_cpus * READ_TIME_COUNT)),
+        ("path_waits", Setting::Entries(lane_cpus * WAITS)),
+        ("path_packets", Setting::Entries(places)),
+        (
+            "path_groups",
+            Setting::Entries((options.groups_max as usize).max(1)),
+        ),
+        (".rodata.options", Setting::Constants(plain_bytes(options))),
+        (".rodata.filter", Setting::Constants(&filter)),
+    ];
+    if options.reads_headers != 0 || has_filters(options) {
+        maps.push(("path_identities", Setting::Entries(places)));
     }
-    for mut program in open.progs_mut() {
-        let name = program.name().to_string_lossy().into_owned();
-        let is_wanted = name == SWEEP_PROGRAM
+    let has_commands = options.group == Group::Command as u32;
+    let command_places = if has_commands { places } else { 1024 };
+    maps.push(("path_commands", Setting::Entries(command_places)));
+    if !has_commands {
+        maps.push(("path_reading", Setting::Entries(1024)));
+    }
+    let is_wanted = |name: &str| {
+        name == SWEEP_PROGRAM
             || name == WINDOW_PROGRAM
-            || selection.others.contains(&name.as_str())
-            || selection.programs.iter().any(|one| one.program == name);
-        program.set_autoload(is_wanted);
-    }
-    Ok(open)
+            || selection.others.contains(&name)
+            || selection.programs.iter().any(|one| one.program == name)
+    };
+    Ok(programs::open(&OBJECT, &maps, is_wanted)?)
+}
+
+/// Loads the programs that are selected; nothing is attached.
+pub(super) fn load(
+    settings: &Settings,
+    selection: &Selection,
+    cpus: usize,
+    lane_cpus: usize,
+) -> Result<Loaded, MeasurementError> {
+    let opened = open(settings, selection, cpus, lane_cpus)?;
+    memory::check(&opened, cpus, "--groups-max, --packets-max or --buffer")?;
+    Ok(opened.load()?)
 }
 
 fn has_filters(options: &PathOptions) -> bool {
@@ -116,26 +101,4 @@ fn filter_bytes(filter: &[ClassicInstruction]) -> Vec<u8> {
         .collect();
     bytes.resize(PATH_FILTER_MAX * 8, 0);
     bytes
-}
-
-/// A map by the end of its name.
-pub(super) fn find_map<'object>(
-    object: &'object Object,
-    name: &str,
-) -> Result<Map<'object>, MeasurementError> {
-    object
-        .maps()
-        .find(|map| map.name().to_string_lossy().ends_with(name))
-        .ok_or_else(|| MeasurementError::load(format!("map {name} is not in the object")))
-}
-
-/// A program by its name.
-pub(super) fn find_program<'object>(
-    object: &'object Object,
-    name: &str,
-) -> Result<ProgramMut<'object>, MeasurementError> {
-    object
-        .progs_mut()
-        .find(|program| program.name().to_string_lossy() == name)
-        .ok_or_else(|| MeasurementError::attach(name, "not in the object"))
 }

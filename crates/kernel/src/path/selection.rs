@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::request::{Group, PathRequest};
 use super::stages::{
-    COMMAND_PROGRAMS, Hook, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageProgram,
+    COMMAND_PROGRAMS, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageHook, StageProgram,
 };
 use crate::measurement_error::MeasurementError;
 
@@ -179,7 +179,7 @@ fn check_names(requested: &[String]) -> Result<(), MeasurementError> {
 /// Whether it is the second tracepoint of a stage, which a kernel need not have.
 fn is_absent_twin(program: &StageProgram, kernel: &impl Kernel) -> bool {
     const TWIN: &str = "napi_gro_frags_entry";
-    program.hook == Hook::Tracepoint(TWIN) && !kernel.has_tracepoint(TWIN)
+    program.hook == StageHook::Tracepoint(TWIN) && !kernel.has_tracepoint(TWIN)
 }
 
 fn no_tracepoint(name: &str) -> String {
@@ -187,23 +187,23 @@ fn no_tracepoint(name: &str) -> String {
 }
 
 /// Why a hook cannot be had.
-fn reason_against(hook: Hook, request: &PathRequest, kernel: &impl Kernel) -> Option<String> {
+fn reason_against(hook: StageHook, request: &PathRequest, kernel: &impl Kernel) -> Option<String> {
     let reason = match hook {
-        Hook::Tracepoint(name) => {
+        StageHook::Tracepoint(name) => {
             return (!kernel.has_tracepoint(name)).then(|| no_tracepoint(name));
         }
-        Hook::Netfilter { .. } if !kernel.has_function("bpf_nf_link_attach") => {
+        StageHook::Netfilter { .. } if !kernel.has_function("bpf_nf_link_attach") => {
             "this kernel attaches no programs to netfilter (Linux 6.4, CONFIG_NETFILTER_BPF_LINK)"
         }
-        Hook::SocketIn | Hook::SocketOut | Hook::TcxIngress
+        StageHook::Sockets | StageHook::TcxIngress
             if !kernel.has_function("bpf_cast_to_kern_ctx") =>
         {
             "this kernel has no bpf_cast_to_kern_ctx (Linux 6.2)"
         }
-        Hook::TcxIngress | Hook::NativeXdp if request.interfaces.is_empty() => {
+        StageHook::TcxIngress | StageHook::NativeXdp if request.interfaces.is_empty() => {
             "it is attached to interfaces; name them with -i"
         }
-        Hook::TcxIngress if !kernel.has_function("tcx_link_attach") => {
+        StageHook::TcxIngress if !kernel.has_function("tcx_link_attach") => {
             "this kernel has no tcx (Linux 6.6)"
         }
         _ => return None,
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_tracepoint_that_a_kernel_lacks_is_named_and_costs_no_other_stage() {
         for program in STAGE_PROGRAMS {
-            let Hook::Tracepoint(name) = program.hook else {
+            let StageHook::Tracepoint(name) = program.hook else {
                 continue;
             };
             let selection = Selection::of(&request(), &Lacking(&[name])).unwrap();

@@ -6,7 +6,7 @@ use libbpf_rs::{
 
 /// Where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hook {
+pub enum StageHook {
     /// A tracepoint of this name.
     Tracepoint(&'static str),
     /// A netfilter hook of the network namespace, for IPv4 and IPv6.
@@ -16,10 +16,8 @@ pub enum Hook {
         /// Whether before all others, or after them.
         is_first: bool,
     },
-    /// The ingress of sockets below the root control group.
-    SocketIn,
-    /// Their egress.
-    SocketOut,
+    /// The sockets below the root control group, in the direction of the program's section.
+    Sockets,
     /// tcx ingress of each interface that is given.
     TcxIngress,
     /// XDP in the driver of each interface that is given.
@@ -34,14 +32,14 @@ pub struct StageProgram {
     /// Its program in the object.
     pub program: &'static str,
     /// Where that runs.
-    pub hook: Hook,
+    pub hook: StageHook,
 }
 
 const fn tracepoint(stage: usize, program: &'static str, name: &'static str) -> StageProgram {
     StageProgram {
         stage,
         program,
-        hook: Hook::Tracepoint(name),
+        hook: StageHook::Tracepoint(name),
     }
 }
 
@@ -54,11 +52,11 @@ const fn netfilter(
     StageProgram {
         stage,
         program,
-        hook: Hook::Netfilter { number, is_first },
+        hook: StageHook::Netfilter { number, is_first },
     }
 }
 
-const fn of(stage: usize, program: &'static str, hook: Hook) -> StageProgram {
+const fn of(stage: usize, program: &'static str, hook: StageHook) -> StageProgram {
     StageProgram {
         stage,
         program,
@@ -75,22 +73,22 @@ pub const STAGE_PROGRAMS: [StageProgram; 23] = [
     tracepoint(17, "path_qdisc_dequeue", "qdisc_dequeue"),
     tracepoint(16, "path_qdisc_enqueue", "qdisc_enqueue"),
     tracepoint(15, "path_queue", "net_dev_queue"),
-    of(14, "path_socket_out", Hook::SocketOut),
+    of(14, "path_socket_out", StageHook::Sockets),
     netfilter(13, "path_post_routing", NF_INET_POST_ROUTING, false),
     netfilter(12, "path_local_out", NF_INET_LOCAL_OUT, true),
     netfilter(11, "path_forward", NF_INET_FORWARD, false),
     tracepoint(10, "path_copy", "skb_copy_datagram_iovec"),
     tracepoint(9, "path_data_ready", "sk_data_ready"),
     tracepoint(8, "path_tcp_receive", "tcp_probe"),
-    of(7, "path_socket_in", Hook::SocketIn),
+    of(7, "path_socket_in", StageHook::Sockets),
     netfilter(6, "path_local_in", NF_INET_LOCAL_IN, false),
     netfilter(5, "path_pre_routing", NF_INET_PRE_ROUTING, false),
-    of(4, "path_tcx_ingress", Hook::TcxIngress),
+    of(4, "path_tcx_ingress", StageHook::TcxIngress),
     tracepoint(3, "path_receive", "netif_receive_skb"),
     tracepoint(2, "path_netif_rx", "netif_rx"),
     tracepoint(1, "path_gro", "napi_gro_receive_entry"),
     tracepoint(1, "path_gro_frags", "napi_gro_frags_entry"),
-    of(0, "path_xdp", Hook::NativeXdp),
+    of(0, "path_xdp", StageHook::NativeXdp),
 ];
 
 /// Programs that follow the readers of sockets; they build on the stage `data_ready`.

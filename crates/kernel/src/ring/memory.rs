@@ -1,10 +1,11 @@
 //! Lanes in mapped memory, seen as atomic words: what was read is checked afterwards.
 
+use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parshall_core::abi::{LANE_HEADER_BYTES, LANE_INDEX_SLOTS, RingLayout};
+use parshall_core::abi::{LANE_HEADER_BYTES, LANE_INDEX_SLOTS, LaneHeader, RingLayout};
 
 use super::{RingError, lane_bytes};
 use crate::net::mapping::Mapping;
@@ -16,13 +17,6 @@ pub struct Lane {
     start_bytes: usize,
     layout: RingLayout,
 }
-
-const RESERVED_WORD: usize = 0;
-const COMMITTED_WORD: usize = 8;
-const QUIET_WORD: usize = 16;
-const RECORDS_WORD: usize = 24;
-const DROPPED_WORD: usize = 32;
-const BOUNDARY_WORDS: usize = 64;
 
 /// Maps an area of `area_bytes` for each lane; `of_lane` gets the mapping and where its area starts.
 pub(super) fn cut<T>(
@@ -92,35 +86,35 @@ impl Lane {
     /// Bytes reserved by writers since the ring was made.
     #[inline]
     pub fn reserved_bytes(&self) -> &AtomicU64 {
-        self.word(RESERVED_WORD)
+        self.word(offset_of!(LaneHeader, reserved_bytes))
     }
 
     /// Records written since the ring was made.
     #[inline]
     pub fn records(&self) -> &AtomicU64 {
-        self.word(RECORDS_WORD)
+        self.word(offset_of!(LaneHeader, records))
     }
 
     /// Bytes of records that are whole.
     #[inline]
     pub fn committed_bytes(&self) -> &AtomicU64 {
-        self.word(COMMITTED_WORD)
+        self.word(offset_of!(LaneHeader, committed_bytes))
     }
 
     /// A position below which every record is whole.
     #[inline]
     pub fn quiet_bytes(&self) -> &AtomicU64 {
-        self.word(QUIET_WORD)
+        self.word(offset_of!(LaneHeader, quiet_bytes))
     }
 
     /// Records that were dropped because the lane was full.
     pub fn dropped_records(&self) -> &AtomicU64 {
-        self.word(DROPPED_WORD)
+        self.word(offset_of!(LaneHeader, dropped_records))
     }
 
     /// Where the first record of the `slot`-th part starts.
     pub fn boundary(&self, slot: usize) -> &AtomicU64 {
-        self.word(BOUNDARY_WORDS + 8 * (slot % LANE_INDEX_SLOTS))
+        self.word(offset_of!(LaneHeader, boundary) + 8 * (slot % LANE_INDEX_SLOTS))
     }
 
     /// `count` words of data from a position; they may run into the slack.

@@ -1,18 +1,19 @@
 //! The register of a ring's readers: where each one is, so that under slow-reader preference no
 //! writer overtakes the slowest.
 
+use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parshall_core::abi::RING_READERS_MAX;
+use parshall_core::abi::{self, RING_READERS_MAX};
 
 use super::RingError;
 use super::memory::cut;
 use crate::net::mapping::Mapping;
 
 /// Bytes of `struct lane_readers`.
-pub const LANE_READERS_BYTES: usize = 8 + 8 * RING_READERS_MAX;
+pub const LANE_READERS_BYTES: usize = size_of::<abi::LaneReaders>();
 
 /// The readers of one lane.
 #[derive(Clone, Debug)]
@@ -45,13 +46,15 @@ impl LaneReaders {
 
     /// Bit r: reader r counts.
     fn active(&self) -> &AtomicU64 {
-        self.mapping.word(self.start_bytes)
+        self.mapping
+            .word(self.start_bytes + offset_of!(abi::LaneReaders, active))
     }
 
     #[inline]
     fn position(&self, slot: usize) -> &AtomicU64 {
         let slot = slot % RING_READERS_MAX;
-        self.mapping.word(self.start_bytes + 8 + 8 * slot)
+        let positions = offset_of!(abi::LaneReaders, position_bytes);
+        self.mapping.word(self.start_bytes + positions + 8 * slot)
     }
 
     /// Takes a free slot at `position`.

@@ -11,7 +11,7 @@ use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost, TCP_HOOK_NAMES};
 use parshall_core::tcp_log::{LogError, LogWriter};
 
 use super::collector::Collector;
-use super::hooks::{ProgramStatistics, TcpHooks};
+use super::hooks::TcpHooks;
 use super::listeners::ListenerTable;
 use super::status::{LogProgress, Summary, THREAD};
 use super::sweep::Sweep;
@@ -19,6 +19,7 @@ use crate::cgroup;
 use crate::clock::thread_cpu_s;
 use crate::cost::{CostSampler, program_cost};
 use crate::measurement_error::MeasurementError;
+use crate::programs::ProgramStatistics;
 use crate::session::{Control, InstrumentError as _, SessionError};
 
 /// How long to wait for what other threads and programs are about to finish.

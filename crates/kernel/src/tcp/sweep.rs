@@ -10,8 +10,8 @@ use std::thread;
 
 use libbpf_sys as sys;
 
-use crate::bpf;
 use crate::net::interface;
+use crate::programs::calls;
 
 /// A walk of the kernel over its sockets; what it finds comes through the flow ring, so it must be read meanwhile.
 pub struct Sweep(File);
@@ -19,7 +19,7 @@ pub struct Sweep(File);
 impl Sweep {
     /// One in the network namespace of the calling thread, where its kind has one.
     pub(super) fn new(link: BorrowedFd<'_>) -> io::Result<Self> {
-        bpf::create_iterator(link).map(|iterator| Self(iterator.into()))
+        calls::create_iterator(link).map(|iterator| Self(iterator.into()))
     }
 
     /// Walks to the end.
@@ -50,8 +50,8 @@ pub(super) fn walks_maps() -> bool {
         attach_btf_id,
         ..Default::default()
     };
-    let nothing = bpf::return_constant(0);
-    bpf::load_program(
+    let nothing = calls::return_constant(0);
+    calls::load_program(
         sys::BPF_PROG_TYPE_TRACING,
         c"parshall_probe",
         &nothing,

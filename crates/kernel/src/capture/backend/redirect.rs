@@ -3,21 +3,21 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
-use libbpf_sys as sys;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use parshall_core::abi::{CAPTURE_SNAPLEN_MAX, CaptureVerdict};
 use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram, Origin};
 use parshall_core::filter::emit::{Hook, LinkLayer, TagsBeside, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 
 use super::error::BackendError;
-use crate::bpf;
 use crate::filter::{self, Maps};
 use crate::net::interface::Interface;
 use crate::net::socket::{SocketError, failed};
-use crate::objects::{CompiledObject, compiled_object};
+use crate::programs::compiled::{CompiledObject, compiled_object};
+use crate::programs::{self, InterfaceHook, Loaded, ProgramError, calls};
 
 static OBJECT: CompiledObject = compiled_object!("af_xdp");
+const PROGRAM: &str = "redirect";
 
 /// The one queue that is captured.
 pub(super) const QUEUE: u32 = 0;
@@ -25,7 +25,7 @@ pub(super) const QUEUE: u32 = 0;
 /// The attached programs.
 pub(super) struct Redirect {
     link: Option<OwnedFd>,
-    object: Object,
+    object: Loaded,
     /// The filter program, and the map of its tail call: the kernel empties the map when it is closed.
     _filter: Option<(OwnedFd, MapHandle)>,
 }
@@ -46,13 +46,9 @@ impl Redirect {
             .map_err(failed("making an XDP program of the filter"))
             .map_err(|error| BackendError::socket(name, error))?;
         let first = filter.as_ref().map_or(&program, |(filter, _)| filter);
-        let link = bpf::create_link(
-            first.as_fd(),
-            interface.index as i32,
-            sys::BPF_XDP,
-            sys::bpf_link_create_opts::default(),
-        )
-        .map_err(|error| BackendError::attaching(name, interface.mtu_bytes, error))?;
+        let link = InterfaceHook::Xdp
+            .attach(first.as_fd(), interface.index)
+            .map_err(|error| BackendError::attaching(name, interface.mtu_bytes, error))?;
         Ok(Self {
             link: Some(link),
             object,
@@ -68,38 +64,24 @@ impl Redirect {
     /// Packets that were redirected to the socket, dropped there or not.
     pub(super) fn redirected(&self) -> Result<u64, SocketError> {
         self.object
-            .maps()
-            .find(|map| map.name() == "redirected")
-            .and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?)
-            .and_then(|value| Some(u64::from_ne_bytes(value.try_into().ok()?)))
-            .ok_or_else(|| missing("redirected"))
+            .first("redirected")
+            .ok_or_else(|| io::Error::other("it cannot be read"))
             .map_err(failed("reading the counter"))
     }
 }
 
 /// Loads the program that redirects to a socket.
-fn load(socket: impl AsFd) -> Result<(Object, OwnedFd), SocketError> {
-    let mut object = crate::libbpf_log::open(&OBJECT)
-        .and_then(libbpf_rs::OpenObject::load)
+fn load(socket: impl AsFd) -> Result<(Loaded, OwnedFd), SocketError> {
+    let load = || -> Result<_, ProgramError> {
+        let object = programs::open(&OBJECT, &[], |_| true)?.load()?;
+        let descriptor = socket.as_fd().as_raw_fd().to_ne_bytes();
+        object.set("sockets", QUEUE, &descriptor)?;
+        let program = object.descriptor_of_program(PROGRAM)?;
+        Ok((object, program))
+    };
+    load()
         .map_err(io::Error::other)
-        .map_err(failed("loading the XDP program"))?;
-    let descriptor = socket.as_fd().as_raw_fd().to_ne_bytes();
-    object
-        .maps_mut()
-        .find(|map| map.name() == "sockets")
-        .ok_or_else(|| missing("sockets"))
-        .and_then(|map| {
-            map.update(&QUEUE.to_ne_bytes(), &descriptor, MapFlags::ANY)
-                .map_err(io::Error::other)
-        })
-        .map_err(failed("giving the socket to the XDP program"))?;
-    let program = object
-        .progs_mut()
-        .next()
-        .ok_or_else(|| missing("program"))
-        .and_then(|program| program.as_fd().try_clone_to_owned())
-        .map_err(failed("finding the XDP program"))?;
-    Ok((object, program))
+        .map_err(failed("loading the XDP program"))
 }
 
 /// Translates a classic filter into a program that tail-calls `program` for accepted packets.
@@ -128,7 +110,7 @@ fn filter_before(
         })
         .map_err(io::Error::other)?;
     let create = |kind, name, value_bytes| {
-        bpf::create_map(kind, name, value_bytes, 1, Default::default()).map_err(io::Error::other)
+        calls::create_map(kind, name, value_bytes, 1, Default::default()).map_err(io::Error::other)
     };
     let verdict = create(MapType::PercpuArray, "verdict", size_of::<CaptureVerdict>())?;
     let jumps = create(MapType::ProgArray, "jumps", size_of::<i32>())?;
@@ -144,8 +126,4 @@ fn filter_before(
         .update(&0u32.to_ne_bytes(), &descriptor, MapFlags::ANY)
         .map_err(io::Error::other)?;
     Ok((filter, jumps))
-}
-
-fn missing(name: &str) -> io::Error {
-    io::Error::other(format!("'{name}' is not in the object; please report this"))
 }

@@ -2,10 +2,10 @@
 
 use super::Backend;
 use super::program::{BATCH_RUNS, Program};
-use crate::bpf::test_run;
 use crate::generate::GenerateError;
 use crate::generate::error::failed;
 use crate::generate::plan_ring::PlanRing;
+use crate::programs::calls::test_run;
 use libbpf_sys as sys;
 use parshall_core::abi::{
     GENERATE_FAILURE_CONTENT, GENERATE_FAILURE_CUT, GENERATE_FAILURE_INTERFACE,

@@ -3,8 +3,8 @@
 use super::trace_memory::TraceMemory;
 use crate::generate::GenerateError;
 use crate::generate::plan_ring::{PlanRing, Shape};
-use crate::objects::{CompiledObject, compiled_object};
-use libbpf_rs::{MapCore, MapFlags, Object};
+use crate::programs::compiled::{CompiledObject, compiled_object};
+use crate::programs::{self, Loaded, Setting};
 use parshall_core::abi::{
     FRAME_IMAGE_BYTES, FlowHeader, GenerateOptions, HEADER_WORDS_MAX, TRANSPORT_NONE,
     TRANSPORT_TCP, TRANSPORT_UDP, plain_bytes,
@@ -13,6 +13,7 @@ use parshall_core::workload::{FRAME_BYTES_MIN, Packets, Protocol, STAMP_BYTES, W
 use std::sync::Arc;
 
 pub(crate) static OBJECT: CompiledObject = compiled_object!("generate");
+const PROGRAM: &str = "generate";
 
 /// The kernel passes frames on at the end of a batch, so paced packets leave alone, or in pairs
 /// that are due at almost the same time. A third run would delay single packets more than it would
@@ -21,17 +22,10 @@ pub(crate) const BATCH_RUNS: u32 = 2;
 
 /// The loaded program.
 pub(crate) struct Program {
-    object: Object,
+    object: Loaded,
     /// What every frame holds before the first packet is written into it.
     pub frame: Vec<u8>,
     pub ring: Arc<PlanRing>,
-}
-
-fn kernel(what: &'static str) -> impl Fn(libbpf_rs::Error) -> GenerateError {
-    move |error| GenerateError::Kernel {
-        what,
-        reason: crate::libbpf_log::explained(&error),
-    }
 }
 
 impl Program {
@@ -43,7 +37,6 @@ impl Program {
         shape: Shape,
         trace: Option<&TraceMemory>,
     ) -> Result<Self, GenerateError> {
-        let fail = kernel("load the generator");
         let layout = packets.layout();
         let header_words = layout.payload_offset.div_ceil(8);
         let stamp_bytes = if workload.is_stamped { STAMP_BYTES } else { 0 };
@@ -77,57 +70,30 @@ impl Program {
             first_sequence: shape.sender as u32,
             sequence_step: shape.senders as u32,
         };
-        let mut open = crate::libbpf_log::open(&OBJECT).map_err(&fail)?;
-        for mut map in open.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            if name == "plan" {
-                map.set_max_entries(shape.capacity).map_err(&fail)?;
-            } else if name == "flows" {
-                map.set_max_entries(workload.flows.count).map_err(&fail)?;
-            } else if name == "trace" {
-                match trace {
-                    Some(trace) => map.reuse_fd(trace.map()).map_err(&fail)?,
-                    None => map.set_autocreate(false).map_err(&fail)?,
-                }
-            } else if name.ends_with("rodata") {
-                map.set_initial_value(plain_bytes(&options))
-                    .map_err(&fail)?;
-            }
-        }
-        let object = open.load().map_err(&fail)?;
-        let map = |name: &str| {
-            object
-                .maps()
-                .find(|map| map.name().to_string_lossy().ends_with(name))
-                .ok_or_else(|| GenerateError::Kernel {
-                    what: "load the generator",
-                    reason: format!("map {name} is not in the object"),
-                })
-        };
-        map("tx_devices")?
-            .update(
-                &0_u32.to_ne_bytes(),
-                &interface_index.to_ne_bytes(),
-                MapFlags::ANY,
-            )
-            .map_err(&fail)?;
-        let flows = map("flows")?;
+        let settings = [
+            ("plan", Setting::Entries(shape.capacity as usize)),
+            ("flows", Setting::Entries(workload.flows.count as usize)),
+            (
+                "trace",
+                trace.map_or(Setting::Absent, |trace| Setting::Shared(trace.map())),
+            ),
+            (".rodata", Setting::Constants(plain_bytes(&options))),
+        ];
+        let object = programs::open(&OBJECT, &settings, |_| true)?.load()?;
+        object.set("tx_devices", 0, &interface_index.to_ne_bytes())?;
         for (flow, header) in (0_u32..).zip(packets.headers()) {
             let header = first_words(&header.bytes, packets.payload());
-            flows
-                .update(&flow.to_ne_bytes(), plain_bytes(&header), MapFlags::ANY)
-                .map_err(&fail)?;
+            object.set("flows", flow, plain_bytes(&header))?;
         }
-        let ring = Arc::new(PlanRing::of_maps(map("plan")?, map(".bss")?, shape)?);
+        let (plan, state) = (object.map("plan")?, object.map(".bss")?);
+        let ring = Arc::new(PlanRing::of_maps(plan, state, shape)?);
         if let Some(trace) = trace {
             ring.set_replayed(trace.first(shape.sender));
         }
         let mut frame = packets.headers()[0].bytes.clone();
         frame.extend(packets.payload());
         frame.resize(FRAME_IMAGE_BYTES, 0);
-        map("image")?
-            .update(&0_u32.to_ne_bytes(), &frame, MapFlags::ANY)
-            .map_err(&fail)?;
+        object.set("image", 0, &frame)?;
         frame.truncate(buffer_bytes);
         Ok(Self {
             object,
@@ -137,14 +103,8 @@ impl Program {
     }
 
     /// The only program of the object.
-    pub fn program(&self) -> Result<libbpf_rs::Program<'_>, GenerateError> {
-        self.object
-            .progs()
-            .next()
-            .ok_or_else(|| GenerateError::Kernel {
-                what: "load the generator",
-                reason: "there is no program in the object".into(),
-            })
+    pub fn program(&self) -> Result<libbpf_rs::ProgramMut<'_>, GenerateError> {
+        Ok(self.object.program(PROGRAM)?)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The memory of maps and rings, known before they are made: the kernel would take it from other processes.
 
-use libbpf_rs::{MapType, OpenObject};
+use libbpf_rs::MapType;
 
+use super::Opened;
 use crate::free_memory::available_bytes;
 use crate::measurement_error::MeasurementError;
 
@@ -12,8 +13,9 @@ const PAGE_BYTES: u64 = 4096;
 const HASH_ELEMENT_BYTES: u64 = 48 + 16;
 
 /// Bytes that the maps of an object take for so many possible CPUs, once their sizes are set.
-pub(crate) fn needed_bytes(open: &OpenObject, possible_cpus: usize) -> u64 {
-    open.maps()
+pub(crate) fn needed_bytes(open: &Opened, possible_cpus: usize) -> u64 {
+    open.0
+        .maps()
         .map(|map| {
             let [key_bytes, value_bytes] = [map.key_size(), map.value_size()]
                 .map(|bytes| u64::from(bytes).next_multiple_of(8));
@@ -38,7 +40,7 @@ pub(crate) fn needed_bytes(open: &OpenObject, possible_cpus: usize) -> u64 {
 
 /// Refuses maps and rings that need more than half of the free memory. `remedy` names the options that make them smaller.
 pub(crate) fn check(
-    open: &OpenObject,
+    open: &Opened,
     possible_cpus: usize,
     remedy: &'static str,
 ) -> Result<(), MeasurementError> {

@@ -92,10 +92,6 @@ pub(crate) fn load_program(
     })
 }
 
-/// Flags of an XDP attachment: in the stack, for every driver; or in the driver.
-pub(crate) const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
-pub(crate) const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
-
 /// Attaches a program to an interface, a cgroup, or what its attach type expects.
 pub(crate) fn create_link(
     program: BorrowedFd<'_>,

@@ -17,7 +17,7 @@ pub(crate) struct CompiledObject {
 /// The object that was compiled from `bpf/$name.bpf.c`.
 macro_rules! compiled_object {
     ($name:literal) => {
-        $crate::objects::CompiledObject {
+        $crate::programs::compiled::CompiledObject {
             name: $name,
             embedded: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")),
         }

@@ -1,7 +1,6 @@
 //! Messages of libbpf: kept for error messages, never printed.
 
-use crate::objects::CompiledObject;
-use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::PrintLevel;
 use std::cell::RefCell;
 
 thread_local! {
@@ -25,12 +24,6 @@ fn keep(_level: PrintLevel, line: String) {
 /// Keeps libbpf's messages from now on, and prints none.
 pub fn listen() {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
-}
-
-/// Opens an object of ours, and keeps libbpf's messages about it.
-pub fn open(object: &CompiledObject) -> libbpf_rs::Result<OpenObject> {
-    listen();
-    ObjectBuilder::default().open_memory(&object.bytes()?)
 }
 
 /// An error of libbpf with the line that most likely has the reason, if there is one.
