@@ -746,7 +746,7 @@ struct edge_account {
 	__u64 timed;          /* packets between the two, the last one among them */
 };
 
-_Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header outgrew its page");
+_Static_assert(sizeof(struct lane_header) == 576 && 576 <= LANE_HEADER_BYTES, "lane_header: within its page");
 _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
 _Static_assert(sizeof(struct ring_layout) == 48, "ring_layout");

@@ -153,7 +153,7 @@ struct sk_buff {
 	unsigned char *data;
 };
 struct skb_shared_info { unsigned short gso_size; unsigned short gso_segs; struct sk_buff *frag_list; };
-struct nf_hook_state { struct net_device *in; struct net *net; };
+struct nf_hook_state { struct net_device *in, *out; struct net *net; };
 struct bpf_nf_ctx { const struct nf_hook_state *state; struct sk_buff *skb; };
 /* The field is there where the tracepoint also reports failed attempts, with the error as its third argument. */
 struct trace_event_raw_tcp_retransmit_skb { int err; };

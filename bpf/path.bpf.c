@@ -24,7 +24,7 @@ static __always_inline void arrive(struct sk_buff *skb, const __u32 stage)
 		       packet->last_stage <= STAGE_PRE_ROUTING && stage == STAGE_RECEIVE && skb->skb_iif))
 		pass(packet, stage);
 	else
-		begin_packet(skb, stage, 0, 0);
+		begin_packet(skb, stage, 0, 0, 0);
 }
 
 /* Whether an interface that stands on another one has given a packet on as it is; a tunnel puts headers before it. */
@@ -58,7 +58,7 @@ static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u3
 	}
 	whole = stage == STAGE_START_XMIT ? whole_of(skb) : 0;
 	if (whole || is_ours || !(options.stages & ARRIVING))
-		begin_packet(skb, stage, netns, whole);
+		begin_packet(skb, stage, netns, 0, whole);
 	return whole ? find_packet(skb, place) : 0;
 }
 
@@ -75,7 +75,7 @@ static __always_inline struct path_packet *pass_if_known(const void *skb, const 
 SEC("tp_btf/napi_gro_receive_entry")
 int BPF_PROG(path_gro, struct sk_buff *skb)
 {
-	begin_packet(skb, STAGE_GRO, 0, 0);
+	begin_packet(skb, STAGE_GRO, 0, 0, 0);
 	return 0;
 }
 
@@ -87,7 +87,7 @@ int BPF_PROG(path_gro_frags, struct sk_buff *skb)
 	__u32 place;
 
 	if (!options.filter_length && !options.reads_headers) {
-		begin_packet(skb, STAGE_GRO, 0, 0);
+		begin_packet(skb, STAGE_GRO, 0, 0, 0);
 		return 0;
 	}
 	packet = find_packet(skb, &place);
@@ -154,7 +154,9 @@ int path_forward(struct bpf_nf_ctx *ctx)
 SEC("netfilter")
 int path_local_out(struct bpf_nf_ctx *ctx)
 {
-	begin_packet(ctx->skb, STAGE_LOCAL_OUT, BPF_CORE_READ(ctx->state, net, ns.inum), 0);
+	/* The packet itself gets its device behind this hook. */
+	begin_packet(ctx->skb, STAGE_LOCAL_OUT, BPF_CORE_READ(ctx->state, net, ns.inum),
+		     BPF_CORE_READ(ctx->state, out, ifindex), 0);
 	return NF_ACCEPT;
 }
 
@@ -266,7 +268,7 @@ int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, st
 	/* Some disciplines cut what they queue. */
 	whole = whole_of(skb);
 	if (whole)
-		begin_packet(skb, STAGE_QDISC_DEQUEUE, 0, whole);
+		begin_packet(skb, STAGE_QDISC_DEQUEUE, 0, 0, whole);
 	return 0;
 }
 

@@ -16,6 +16,14 @@ static __always_inline __u32 netns_of(const struct sk_buff *skb)
 	return dev ? BPF_CORE_READ(dev, nd_net.net, ns.inum) : 0;
 }
 
+/* The interface that a packet has: none before routing has found one. */
+static __always_inline __u32 interface_of(const struct sk_buff *skb)
+{
+	struct net_device *dev = BPF_CORE_READ(skb, dev);
+
+	return dev ? BPF_CORE_READ(dev, ifindex) : 0;
+}
+
 static __always_inline int is_wanted_interface(__u32 interface)
 {
 	for (int i = 0; i < PATH_INTERFACES_MAX; i++) {
@@ -28,10 +36,10 @@ static __always_inline int is_wanted_interface(__u32 interface)
 }
 
 /* Whether the filter wants a packet; fills in its identity where that is asked for. */
-static __always_inline int is_wanted_head(struct sk_buff *skb, struct path_identity *identity, __u32 netns, __u32 number)
+static __always_inline int is_wanted_head(struct sk_buff *skb, struct path_identity *identity, __u32 netns,
+					  __u32 interface, __u32 number)
 {
 	struct packet_head *head = read_head(skb, number);
-	struct net_device *dev;
 	struct sock *sk;
 
 	if (!identity || (options.filter_length && !accepts(head)))
@@ -42,9 +50,8 @@ static __always_inline int is_wanted_head(struct sk_buff *skb, struct path_ident
 	sk = BPF_CORE_READ(skb, sk);
 	if (sk)
 		describe_socket(identity, sk);
-	dev = BPF_CORE_READ(skb, dev);
 	identity->netns_inode = netns;
-	identity->interface = dev ? BPF_CORE_READ(dev, ifindex) : 0;
+	identity->interface = interface;
 	identity->ethernet_protocol = bpf_ntohs(BPF_CORE_READ(skb, protocol));
 	identity->gso_segs = 1;
 	if (head) {
@@ -58,10 +65,9 @@ static __always_inline int is_wanted_head(struct sk_buff *skb, struct path_ident
 }
 
 /* Whether a packet is wanted; fills in its identity where that is asked for. */
-static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *identity, __u32 netns)
+static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *identity, __u32 netns, __u32 interface)
 {
 	struct path_cpu *now = this_cpu();
-	struct net_device *dev;
 	__u32 in_use;
 	int wanted;
 
@@ -69,15 +75,15 @@ static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *ident
 		return 0;
 	if (options.netns_inode && netns != options.netns_inode)
 		return 0;
-	dev = BPF_CORE_READ(skb, dev);
-	if (options.interface_count && !is_wanted_interface(dev ? BPF_CORE_READ(dev, ifindex) : 0))
+	interface = interface ?: interface_of(skb);
+	if (options.interface_count && !is_wanted_interface(interface))
 		return 0;
 	if (!options.filter_length && !options.reads_headers)
 		return 1;
 	/* A program that interrupts this one takes the next head, and gives it back before this one goes on. */
 	in_use = now->heads_in_use;
 	*(volatile __u32 *)&now->heads_in_use = in_use + 1;
-	wanted = is_wanted_head(skb, identity, netns, in_use);
+	wanted = is_wanted_head(skb, identity, netns, interface, in_use);
 	*(volatile __u32 *)&now->heads_in_use = in_use;
 	return wanted;
 }
@@ -203,10 +209,11 @@ static __always_inline int is_thinned_out(void)
 }
 
 /*
- * A packet at its first stage, or a piece of a large one at the first stage of its own. `netns` is 0 where only the
- * packet's device knows it.
+ * A packet at its first stage, or a piece of a large one at the first stage of its own. `netns` and `interface` are 0
+ * where only the packet's device knows them.
  */
-static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns, const struct path_whole *whole)
+static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns, __u32 interface,
+				   const struct path_whole *whole)
 {
 	__u32 place, cpu = bpf_get_smp_processor_id();
 	struct path_packet *packet;
@@ -228,7 +235,7 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 	}
 	if (!ignored && (options.netns_inode || options.interface_count || options.filter_length || options.reads_headers)) {
 		identity = bpf_map_lookup_elem(&path_identities, &place);
-		if (!identity || !is_wanted(skb, identity, netns ?: netns_of(skb)))
+		if (!identity || !is_wanted(skb, identity, netns ?: netns_of(skb), interface))
 			ignored = FILTERED;
 	}
 	if (options.every > 1 && !ignored && !whole && is_thinned_out())

@@ -114,6 +114,9 @@ static long forget_cpu(__u64 step, void *context)
 	return 0;
 }
 
+/* Points nowhere. It keeps the type in the object, against which user space holds its own. */
+struct lane_header *lane_header_of_user_space;
+
 __u64 attached_ns; /* when the programs were attached last */
 
 #define CPUS_MAX 8192u
