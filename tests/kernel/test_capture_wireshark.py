@@ -22,7 +22,7 @@ KIND = f"ether proto {EXPERIMENT:#x}"
 
 @pytest.fixture
 def tshark() -> Iterator[str]:
-    """Give a tshark that knows us: by a file in the system's directory, the only one that root's Wireshark 4.0 has."""
+    """Give a tshark that knows us: by a file in the directory that an installation takes."""
     if shutil.which("tshark") is None:
         pytest.skip("tshark is not installed; `scripts/setup packages` installs it")
     directory = extcap.default_directory()
@@ -75,6 +75,25 @@ def test_tshark_captures_through_extcap(place: Place, until: Any, tshark: str, t
     assert process.returncode == 0, errors
     assert packets_of(file) == [(200, frame(number, 200)) for number in range(20)], errors
     until("nothing of it is left", lambda: not set(rings()) - before)
+
+
+def test_tshark_of_root_lists_what_is_in_the_directory_of_its_settings(tmp_path: Path) -> None:
+    if shutil.which("tshark") is None:
+        pytest.skip("tshark is not installed; `scripts/setup packages` installs it")
+    installed = extcap.install(tmp_path / ".config/wireshark/extcap")
+
+    def listed(**variables: str) -> str:
+        environment = os.environ | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / ".config")} | variables
+        return subprocess.run(["tshark", "-D"], capture_output=True, text=True, env=environment, timeout=60).stdout
+
+    version = subprocess.run(["tshark", "--version"], capture_output=True, text=True).stdout
+    if " 4.0." not in version.partition("\n")[0]:
+        pytest.skip("the manual describes Wireshark 4.0")
+    assert "Parshall on lo" in listed()
+    other = extcap.install(tmp_path / "ext")
+    installed.unlink()
+    has_system = (extcap.default_directory() / "parshall").exists()
+    assert ("Parshall on lo" in listed(WIRESHARK_EXTCAP_DIR=str(other.parent))) == has_system
 
 
 def test_a_ring_that_runs_is_joined(place: Place, until: Any, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from parshall.cli import options
 from parshall.errors import ParshallError, UsageError, printable
-from parshall.host.input_file import read_json
+from parshall.host.input_file import open_regular, read_json
 from parshall.host.messages import progress_line, show
 from parshall.host.stopping import exiting_on_signals
 
@@ -18,6 +18,8 @@ TESTBED_FILE = "testbed.json"
 # What makes a directory that of a study.
 BUNDLE_FILE = "bundle.json"
 PAGE = "report.html"
+# Of messages of an Arrow stream.
+_ARROW_HEAD = b"\xff" * 4
 
 
 def command(
@@ -52,6 +54,9 @@ def command(
         names = ", ".join(printable(path.stem) for path in paths[:3])
         heading = title or f"Parshall: {names}{' ...' if len(paths) > 3 else ''}"
         histograms = [path for path in paths if is_path_histograms(path)]
+        for path in paths:
+            if path not in histograms:
+                _check_log(path)
         of_paths = [path for path in paths if path in histograms or is_path_log(path)]
         if of_paths and len(of_paths) < len(paths):
             raise UsageError(
@@ -79,6 +84,20 @@ def command(
                 progress=show_progress,
             )
     _show(report, is_replaced, as_json)
+
+
+def _check_log(path: Path) -> None:
+    """Raise `ParshallError` for a file that can be no log of any kind; what cannot be read, its reader names."""
+    try:
+        with open_regular(path) as file:
+            head = file.read(len(_ARROW_HEAD))
+    except (OSError, UsageError):
+        return
+    if not _ARROW_HEAD.startswith(head):
+        raise ParshallError(
+            f"{path}: is neither a log nor histograms; give a log of `parshall tcp` or `parshall path`, or what "
+            "`parshall path --json` printed"
+        )
 
 
 def _show(report: Path, is_replaced: bool, as_json: bool) -> None:

@@ -102,7 +102,7 @@ def option_lines(source: CaptureSource) -> list[str]:
 def default_directory() -> Path:
     """Return Wireshark's directory for extcap programs: the user's own, if its version has one.
 
-    Wireshark 4.0 has only a system-wide directory. Unless root runs it, ``WIRESHARK_EXTCAP_DIR`` replaces that.
+    Wireshark 4.0 names only the system's directory. Unless root runs it, ``WIRESHARK_EXTCAP_DIR`` replaces that.
     """
     try:
         output = subprocess.run(["tshark", "-G", "folders"], capture_output=True, text=True).stdout
