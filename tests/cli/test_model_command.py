@@ -133,7 +133,7 @@ def test_a_file_is_swept_and_run_under_settings(tmp_path: Path) -> None:
 def test_a_comparison_says_that_packets_were_lost(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     rows = [f"{number * 1000},{'' if number % 4 == 0 else number * 1000 + 500}" for number in range(400)]
-    path.write_text("\n".join(["arrived_ns,left_ns", *rows]))
+    path.write_text("\n".join(["arrival_ns,departure_ns", *rows]))
     done = parshall("compare", str(path), "single-queue", "--json")
     assert done.returncode == 0, done.stderr
     assert "latencies are those of packets that got through" in done.stderr and "measured 25.00%" in done.stderr
@@ -191,7 +191,7 @@ def test_mistakes_in_a_model_file_are_one_line(change: dict[str, object], parts:
 
 def test_a_nan_in_a_measurement_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
-    path.write_text("arrived_ns,left_ns\n5,6\nNaN,7\n")
+    path.write_text("arrival_ns,departure_ns\n5,6\nNaN,7\n")
     done = parshall("compare", str(path), "single-queue")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1 and "row 1 is nan" in done.stderr, done.stderr

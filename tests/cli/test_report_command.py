@@ -24,8 +24,8 @@ def test_an_old_log_becomes_a_report(tmp_path):
     shutil.copy(SMALL_LOG, tmp_path / "small.arrow")
     ended = report(tmp_path, "--json", "--title", "An old log")
     assert (ended.returncode, ended.stderr) == (0, "")
-    path = Path(json.loads(ended.stdout)["report"])
-    assert path == tmp_path / "report.html"
+    path = tmp_path / "report.html"
+    assert json.loads(ended.stdout) == {"report": str(path), "replaced": False}
     assert "<h1>An old log</h1>" in path.read_text()
     assert (tmp_path / "figures").is_dir()
 
@@ -47,9 +47,8 @@ def test_a_report_in_place_of_another_says_so_and_removes_what_the_other_wrote(t
     assert second.stdout == f"{page} (replaced the report that was there)\n", second
     left = {path.name for path in figures.iterdir() if not path.name.startswith("second-")}
     assert left == {"mine.svg", of_first[0].name, of_first[1].name}
-    of_second = {path.name for path in figures.iterdir()} - left
-    assert json.loads(report(tmp_path / "second.arrow", "--json").stdout) == {"report": str(page), "replaced": True}
-    assert {path.name for path in figures.iterdir()} == of_second | left and of_second
+    # As many as the first had, of the same log.
+    assert len(list(figures.iterdir())) == len(left) + len(of_first)
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def kinds(directory: Path) -> dict[str, Kind]:
         "calibration": Kind({"here.toml": (directory / "here.toml").read_bytes()}, _calibration, (".toml",)),
         "hosts": Kind({"hosts.toml": hosts.encode()}, _hosts, (".toml",)),
         "profile": Kind({"cpu": profile.encode(), "machine": b"1.0:2.0:3.0:94.0:0.0\n" * 9}, _profile, ("",)),
-        "table": Kind({"trace.csv": f"arrived_ns,left_ns,bytes\n{''.join(rows)}".encode()}, _table, (".csv",)),
+        "table": Kind({"trace.csv": f"arrival_ns,departure_ns,bytes\n{''.join(rows)}".encode()}, _table, (".csv",)),
     }
 
 

@@ -269,7 +269,7 @@ def test_a_model_fed_with_its_own_trace_matches_it(tmp_path: Path) -> None:
     results = run(original, duration_s=0.05, warm_up_s=0, replications=1, trace=True)
     assert results.packets is not None
     made = results.packets.sort("packet").select(
-        arrived_ns=pl.col("born_ps") / 1000, left_ns=pl.col("left_ps") / 1000, bytes="bytes"
+        arrival_ns=pl.col("born_ps") / 1000, departure_ns=pl.col("left_ps") / 1000, bytes="bytes"
     )
     made.write_csv(tmp_path / "trace.csv")
     comparison = compare(
@@ -297,11 +297,11 @@ def test_a_model_fed_with_its_own_trace_matches_it(tmp_path: Path) -> None:
 def test_broken_measurements_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     for text, message in (
-        ("arrived_ns\n1\n", "no column 'left_ns'"),
-        ("arrived_ns,left_ns\n5,6\n4,7\n", "row 1 is 4"),
-        ("arrived_ns,left_ns\n5,6\nNaN,7\n", "row 1 is nan"),
-        ("arrived_ns,left_ns\n", "numbers|no packet"),
-        ("arrived_ns,left_ns\n5,6\n7,6.5\n", "row 1 left at 6.5, before it arrived at 7"),
+        ("arrival_ns\n1\n", "no column 'departure_ns'"),
+        ("arrival_ns,departure_ns\n5,6\n4,7\n", "row 1 is 4"),
+        ("arrival_ns,departure_ns\n5,6\nNaN,7\n", "row 1 is nan"),
+        ("arrival_ns,departure_ns\n", "numbers|no packet"),
+        ("arrival_ns,departure_ns\n5,6\n7,6.5\n", "row 1 left at 6.5, before it arrived at 7"),
     ):
         path.write_text(text)
         with pytest.raises(ParshallError, match=message):
@@ -309,7 +309,7 @@ def test_broken_measurements_are_refused(tmp_path: Path) -> None:
 
 
 def test_background_sources_keep_their_own_times() -> None:
-    trace = pl.DataFrame({"arrived_ns": [0.0, 3e9], "left_ns": [1.0, 3e9 + 1], "bytes": [64.0, 64.0]})
+    trace = pl.DataFrame({"arrival_ns": [0.0, 3e9], "departure_ns": [1.0, 3e9 + 1], "bytes": [64.0, 64.0]})
     for gap, times in (("constant:value=1s", 4), ("poisson:mean=500ms", 7), (1e6, 3001)):
         own = Model("own").station("cpu").source("flow", "poisson:mean=1ms", "q", size_bytes=64)
         own.source("noise", gap, "noise").queue("q", "cpu", 5, "out").queue("noise", "cpu", 5, "residue")

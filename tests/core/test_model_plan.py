@@ -194,7 +194,7 @@ def test_a_comparison_offers_and_counts_lost_packets() -> None:
     balance = seen.data["replications"][0]["balance"]
     measured = measurement(seen)
     assert measured.height == balance["left"] + balance["lost"]
-    assert measured["left_ns"].null_count() == balance["lost"] > 0
+    assert measured["departure_ns"].null_count() == balance["lost"] > 0
     models = {"same": own, "endless": parameters("single-queue", {"load_mbps": 260, "queue": 0}).build()}
     comparison = compare(measured, models)
     table = comparison.table()
@@ -212,7 +212,9 @@ def test_a_comparison_offers_and_counts_lost_packets() -> None:
 def test_other_sinks_of_a_model_are_not_losses() -> None:
     two = Model("two").station("s").source("c", "constant:value=10us", "q")
     two.queue("q", "s", 1000, {"to": [{"place": "a", "probability": 0.5}, {"place": "b", "probability": 0.5}]})
-    trace = pl.DataFrame({"arrived_ns": np.arange(1000) * 1e4, "left_ns": np.arange(1000) * 1e4 + 900.0, "bytes": 0.0})
+    trace = pl.DataFrame(
+        {"arrival_ns": np.arange(1000) * 1e4, "departure_ns": np.arange(1000) * 1e4 + 900.0, "bytes": 0.0}
+    )
     with pytest.raises(UsageError, match="has the sinks a, b"):
         compare(trace, {"two": two})
     table = compare(trace, {"two": two}, sink="a").table()

@@ -20,7 +20,7 @@ GROWTH_MAX_BYTES = 768 << 20
 
 def seeds(directory: Path) -> list[tuple[str, bytes]]:
     """Return files of each kind that Parshall reads."""
-    frame = pl.DataFrame({"arrived_ns": range(500), "left_ns": [number + 7.5 for number in range(500)]})
+    frame = pl.DataFrame({"arrival_ns": range(500), "departure_ns": [number + 7.5 for number in range(500)]})
     frame = frame.with_columns(bytes=pl.lit(64), name=pl.Series(["a", "b"] * 250, dtype=pl.Categorical))
     found = []
     for name, write in (
@@ -66,13 +66,13 @@ def test_a_mutated_table_gives_an_answer_or_one_line(tmp_path: Path, count: int)
         ("2,3,-1", "bytes of row 1 is -1; expected 0 or more"),
         ("2,3,inf", "bytes of row 1 is inf; expected 0 or more"),
         ("2,3,many", "bytes is String; expected numbers"),
-        ("2,inf,64", "left_ns has a value that is not finite"),
-        ("inf,inf,64", "arrived_ns of row 1 is inf"),
+        ("2,inf,64", "departure_ns has a value that is not finite"),
+        ("inf,inf,64", "arrival_ns of row 1 is inf"),
     ],
 )
 def test_wrong_cells_are_refused_and_empty_ones_are_unknown(tmp_path: Path, row: str, said: str | None) -> None:
     path = tmp_path / "trace.csv"
-    path.write_text(f"arrived_ns,left_ns,bytes\n1,2,64\n{row}\n")
+    path.write_text(f"arrival_ns,departure_ns,bytes\n1,2,64\n{row}\n")
     if said is None:
         assert read_trace(path)["bytes"].to_list() == [64.0, 0.0]
         return
@@ -82,7 +82,11 @@ def test_wrong_cells_are_refused_and_empty_ones_are_unknown(tmp_path: Path, row:
 
 def test_the_metadata_of_a_column_is_not_believed(tmp_path: Path) -> None:
     """Polars ends a thread in a panic on what it would not have written itself."""
-    columns = {"arrived_ns": pa.array([1.0]), "left_ns": pa.array([2.0]), "name": pa.array(["a"]).dictionary_encode()}
+    columns = {
+        "arrival_ns": pa.array([1.0]),
+        "departure_ns": pa.array([2.0]),
+        "name": pa.array(["a"]).dictionary_encode(),
+    }
     kinds = {key: (column.type, {"_PL_ENUM_VALUES2": "5;a"}) for key, column in columns.items()}
     schema = pa.schema([pa.field(name, kind, metadata=metadata) for name, (kind, metadata) in kinds.items()])
     pyarrow.parquet.write_table(pa.table(list(columns.values()), schema=schema), tmp_path / "x.parquet")
@@ -91,8 +95,8 @@ def test_the_metadata_of_a_column_is_not_believed(tmp_path: Path) -> None:
 
 def test_names_of_columns_that_are_no_text_or_twice_there_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
-    for other in ("left_ns", "name_of"):
-        table = pa.table([[1.0], [2.0], [3.0]], names=["arrived_ns", "left_ns", other])
+    for other in ("departure_ns", "name_of"):
+        table = pa.table([[1.0], [2.0], [3.0]], names=["arrival_ns", "departure_ns", other])
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
         path.write_bytes(path.read_bytes().replace(b"name_of", b"\xffame_of"))
@@ -105,7 +109,7 @@ def test_names_of_columns_that_are_no_text_or_twice_there_are_refused(tmp_path: 
 def test_a_table_that_expands_to_much_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"bomb.{suffix}"
     column = pa.array([0.0] * 1_000_000)
-    batch = pa.record_batch({"arrived_ns": column, "left_ns": column})
+    batch = pa.record_batch({"arrival_ns": column, "departure_ns": column})
     if suffix == "parquet":
         with pyarrow.parquet.ParquetWriter(path, batch.schema, compression="zstd", use_dictionary=False) as writer:
             for _ in range(80):

@@ -37,7 +37,7 @@ def read_trace(path: Path) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        Shape (packets, 3): ``arrived_ns``, ``left_ns`` (null: lost), ``bytes`` (0 if unknown).
+        Shape (packets, 3): ``arrival_ns``, ``departure_ns`` (null: lost), ``bytes`` (0 if unknown).
 
     Raises
     ------
@@ -51,15 +51,15 @@ def read_trace(path: Path) -> pl.DataFrame:
             f"{path}: has {f'the suffix {path.suffix}' if path.suffix else 'no suffix'}; expected {', '.join(_READERS)}"
         )
     if not path.is_file():
-        raise UsageError(f"{path}: no such file; give a table of arrived_ns, left_ns and bytes")
+        raise UsageError(f"{path}: no such file; give a table of arrival_ns, departure_ns and bytes")
     try:
         frame = _READERS[path.suffix](path)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = brief(str(error).partition("\n")[0])
         raise ParshallError(
-            f"{path}: cannot be read: {reason}; give a table of arrived_ns, left_ns and bytes"
+            f"{path}: cannot be read: {reason}; give a table of arrival_ns, departure_ns and bytes"
         ) from None
-    for column in ("arrived_ns", "left_ns"):
+    for column in ("arrival_ns", "departure_ns"):
         if column not in frame.columns:
             there = brief(", ".join(frame.columns))
             raise ParshallError(f"{path}: has no column {column!r}, only {there}; rename or add it")
@@ -67,21 +67,23 @@ def read_trace(path: Path) -> pl.DataFrame:
             raise ParshallError(f"{path}: {column} is {frame.schema[column]}; expected numbers of nanoseconds")
     if frame.is_empty():
         raise ParshallError(f"{path}: has no packet; give a measurement")
-    arrived = frame["arrived_ns"].cast(pl.Float64)
+    arrived = frame["arrival_ns"].cast(pl.Float64)
     broken = arrived.is_null() | ~arrived.is_finite() | (arrived.diff().fill_null(0) < 0)
     if broken.any():
         row = broken.arg_max() or 0
-        raise ParshallError(f"{path}: arrived_ns of row {row} is {arrived[row]}; expected numbers that never decrease")
-    left = frame["left_ns"].cast(pl.Float64)
+        raise ParshallError(f"{path}: arrival_ns of row {row} is {arrived[row]}; expected numbers that never decrease")
+    left = frame["departure_ns"].cast(pl.Float64)
     if not left.drop_nulls().is_finite().all():
-        raise ParshallError(f"{path}: left_ns has a value that is not finite; leave it empty where a packet was lost")
+        raise ParshallError(
+            f"{path}: departure_ns has a value that is not finite; leave it empty where a packet was lost"
+        )
     if (left < arrived).any():
         row = (left < arrived).arg_max() or 0
         raise ParshallError(
             f"{path}: row {row} left at {left[row]:g}, before it arrived at {arrived[row]:g}; "
             "use the same clock for both times"
         )
-    return frame.select(pl.col("arrived_ns", "left_ns").cast(pl.Float64), bytes=_lengths(frame, path))
+    return frame.select(pl.col("arrival_ns", "departure_ns").cast(pl.Float64), bytes=_lengths(frame, path))
 
 
 def _lengths(frame: pl.DataFrame, path: Path) -> pl.Series:
@@ -108,7 +110,7 @@ def with_arrivals(model: Model, trace: pl.DataFrame) -> tuple[Model, dict[str, l
         raise UsageError(f"{model.name}: has no source of packets; give a model with one")
     first = {**traffic[0], "gap_ns": {"trace": "gaps_ns"}, "size_bytes": {"trace": "bytes"}}
     # Background sources must end, too: after as many packets as fit into the measurement.
-    arrived = trace["arrived_ns"].to_numpy()
+    arrived = trace["arrival_ns"].to_numpy()
     span_ns = float(arrived[-1] - arrived[0]) + 1.0
     background = [source for source in model.sources if source["name"] in BACKGROUND]
     own = [{**source, "packets": _packet_count(source, span_ns)} for source in background]
@@ -187,8 +189,10 @@ def measurement(results: Results, sink: str | None = None, background: frozenset
     sink = main_sink(results.sinks, sink, results.data["model"])
     own = results.packets.filter(~pl.col("clone") & ~pl.col("class").cast(pl.String).is_in(list(background)))
     counted = own.filter(pl.col("lost") | (pl.col("place") == sink)).sort("born_ps", "packet")
-    left_ns = pl.when(pl.col("lost")).then(None).otherwise(pl.col("left_ps") / 1e3)
-    return counted.select(arrived_ns=pl.col("born_ps") / 1e3, left_ns=left_ns, bytes=pl.col("bytes").cast(pl.Float64))
+    departure_ns = pl.when(pl.col("lost")).then(None).otherwise(pl.col("left_ps") / 1e3)
+    return counted.select(
+        arrival_ns=pl.col("born_ps") / 1e3, departure_ns=departure_ns, bytes=pl.col("bytes").cast(pl.Float64)
+    )
 
 
 @dataclass(frozen=True)
@@ -289,11 +293,11 @@ def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, sink: str | Non
     ParshallError
         No packet of the measurement got through.
     """
-    measured = (trace["left_ns"] - trace["arrived_ns"]).drop_nulls().to_numpy()
+    measured = (trace["departure_ns"] - trace["arrival_ns"]).drop_nulls().to_numpy()
     if measured.size == 0:
-        raise ParshallError("measurement: left_ns is empty everywhere; give one with packets that got through")
+        raise ParshallError("measurement: departure_ns is empty everywhere; give one with packets that got through")
     found = {MEASURED: measured}
-    lost = {MEASURED: trace["left_ns"].null_count()}
+    lost = {MEASURED: trace["departure_ns"].null_count()}
     for name, model in models.items():
         network, recorded = with_arrivals(model, trace)
         own_sink = main_sink(network.as_dict()["sinks"], sink, name)
@@ -301,8 +305,8 @@ def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, sink: str | Non
         background = frozenset(source["class"] for source in network.sources if source["name"] in BACKGROUND)
         through = measurement(results, own_sink, background)
         # Lost clones do not count as packets.
-        lost[name] = through["left_ns"].null_count()
-        found[name] = (through["left_ns"] - through["arrived_ns"]).drop_nulls().to_numpy()
+        lost[name] = through["departure_ns"].null_count()
+        found[name] = (through["departure_ns"] - through["arrival_ns"]).drop_nulls().to_numpy()
     return Comparison(trace.height, found, lost)
 
 

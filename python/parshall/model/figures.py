@@ -88,7 +88,7 @@ def _offered(gap: str, duration_s: float) -> pl.DataFrame:
     results = run(source, duration_s=duration_s, warm_up_s=0, replications=1, trace=True, seed=SEED)
     assert results.packets is not None, "the run has trace=True"
     born_ns = results.packets.sort("packet")["born_ps"] / 1e3
-    return pl.DataFrame({"arrived_ns": born_ns, "bytes": pl.repeat(64.0, born_ns.len(), eager=True)})
+    return pl.DataFrame({"arrival_ns": born_ns, "bytes": pl.repeat(64.0, born_ns.len(), eager=True)})
 
 
 def _latencies(system: Model, offered: pl.DataFrame) -> pl.DataFrame:
