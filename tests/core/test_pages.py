@@ -42,3 +42,13 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     navigation = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
     names = [name for name in re.findall(r"[^']+\.md", str(navigation)) if not name.startswith("api/")]
     assert sorted(ROOT / name for name in names) == PAGES
+
+
+def test_the_page_on_the_ledger_names_every_program_of_a_tcp_log() -> None:
+    sources = "".join((ROOT / "bpf" / name).read_text() for name in ("tcp.bpf.c", "reader_time.h"))
+    programs = re.findall(r'^SEC\("[^"]*"\)\nint (?:BPF_PROG\()?(\w+)', sources, re.MULTILINE)
+    of_path = "".join(path.read_text() for path in ROOT.glob("bpf/path*"))
+    programs += re.findall(r'^SEC\("syscall"\)\nint (\w+)', of_path, re.MULTILINE)
+    assert {"tcp_ingress", "reader_softirq", "path_sweep"} <= set(programs)
+    page = (ROOT / "docs/ledger.md").read_text()
+    assert [name for name in programs if f"`{name}`" not in page] == []

@@ -44,7 +44,7 @@ def command(
         return
     paths = logs_of(inputs)
     directory = output or _own_directory(paths[0].parent)
-    is_replaced = (directory / PAGE).exists()
+    is_replaced = os.access(directory / PAGE, os.F_OK)
     testbed_file = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
     with exiting_on_signals(), progress_line("report", "preparing") as show_progress:
         # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
@@ -112,7 +112,7 @@ def _report_studies(inputs: list[Path], output: Path | None, title: str | None, 
         raise UsageError(f"{inputs[2]}: a third study; give one, or two to compare: before and after")
     # A study may be of others: it is read only.
     output = output or _here(inputs[-1])
-    is_replaced = (output / PAGE).exists()
+    is_replaced = os.access(output / PAGE, os.F_OK)
     with exiting_on_signals(), progress_line("report", "drawing the study"):
         from parshall.lab.report import write_report
 
