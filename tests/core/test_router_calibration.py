@@ -233,6 +233,17 @@ def test_answers_hold_in_the_model():
     assert PACKETS in network(known()).classes
 
 
+def test_limits_that_no_load_keeps_leave_the_latencies_at_the_load_that_was_asked_for():
+    """The time of one packet alone is longer."""
+    rows = plan(known(), p99_us=0.001, pps=50_000, duration_s=0.02)
+    largest = rows[0]
+    assert largest["question"].startswith("largest load") and largest["answer"] == largest["low"] == 0
+    assert 0 < largest["high"] < 0.01 * known().overload_pps
+    assert [row["answer"] > 0 for row in rows if row["question"].startswith("latency")] == [True] * 3
+    with pytest.raises(ParshallError, match=r"packets/s are beyond the limits \(.*p99 within 0.001 us\); relax them"):
+        plan(known(), p99_us=0.001, duration_s=0.02)
+
+
 def test_an_answer_without_an_interval_says_so(monkeypatch):
     monkeypatch.setattr("parshall.router.plan._REPLICATIONS", 1)
     monkeypatch.setattr("parshall.router.plan.largest_load", lambda *_, **__: (5e5, None, None))

@@ -213,6 +213,7 @@ def test_one_cpu_for_router_and_generator(one_cpu):
     assert ledger["received"] > 0
 
 
+@pytest.mark.alone
 def test_capacity_without_loss_and_under_overload(bed):
     beyond = overload(bed, Traffic(flows=3), count=30_000, repeats=2)
     assert beyond.low_pps <= beyond.pps <= beyond.high_pps

@@ -13,7 +13,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.options import count_option, latency_option, number_option, span_option, time_option, whole_option
 from parshall.errors import UsageError
-from parshall.host.messages import progress_line, say, show, show_paragraphs
+from parshall.host.messages import progress_line, report_start, say, show, show_paragraphs
 from parshall.host.stopping import exiting_on_signals
 from parshall.host.whole_file import new_file, write_whole
 
@@ -385,7 +385,9 @@ def show_published(output: _Output = None, as_json: options.Json = False) -> Non
     """Compare the published numbers of the software-router study with the models."""
     from parshall.model.published import KINDS, check_statements, table
 
-    with _progress("running the models for the published numbers") as progress:
+    what = "running the models for the published numbers"
+    report_start("model", what, quiet=False)
+    with _progress(what) as progress:
         numbers = table(progress)
         statements = check_statements()
     if output is not None and str(output) != "-":

@@ -12,7 +12,7 @@ from parshall.cli import options
 from parshall.cli.model_calibration import check_output
 from parshall.cli.options import count_option, number_option, rate_option, time_option, whole_option
 from parshall.errors import ParshallError, UsageError
-from parshall.host.messages import report_start, say, show
+from parshall.host.messages import progress_line, report_start, say, show
 from parshall.host.stopping import exiting_on_signals
 from parshall.host.whole_file import new_file
 
@@ -98,10 +98,11 @@ def measure_router(
     ):
         _warn(setup)
         report_start("router", f"measuring a router, {receive}", quiet=quiet)
-        capacity, beyond = None, None
+        capacity, beyond, text = None, None, ""
         if load is not None:
             found = zero_loss(bed, Traffic("constant", sizes=sizes, flows=flows, seed=seed), **_SHORT)
             capacity = found.describe()
+            text = _capacity_line(found)
             beyond = vars(overload(bed, workload, count=_OVERLOAD_PACKETS, repeats=1))
             if not found.pps:
                 raise UsageError("--load: the router loses packets at every rate; give a rate by --pps")
@@ -126,16 +127,29 @@ def measure_router(
                 found_packets.write(file)
                 commit()
         finally:
-            _show(result, load, as_json)
+            _show(result, load, text, as_json)
 
 
-def _show(result: dict[str, Any], load: float | None, as_json: bool) -> None:
+def _show(result: dict[str, Any], load: float | None, capacity: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_finite(result)))
         return
+    if capacity:
+        show(capacity)
     show(f"offered   {result['offered_pps']:,.0f} packets/s" + (f", {load:.0%} of capacity" if load else ""))
     show(_ledger_line(result["ledger"]))
     show("latency   " + ", ".join(f"{name} {value:,.1f}" for name, value in result["latency_us"].items()) + " us")
+    if load and load > 1 and not result["lost_share"]:
+        say(
+            "router",
+            "nothing was lost above the capacity, so the capacity was higher by then: "
+            "measure it more often with `parshall router capacity`, and give a rate by --pps",
+        )
+
+
+def _capacity_line(found: Any) -> str:
+    limit = ", limited by the generator" if found.is_sender_limited else ""
+    return f"zero loss {found.pps:,.0f} packets/s ({found.low_pps:,.0f} to {found.high_pps:,.0f}{limit})"
 
 
 @app.command("capacity")
@@ -170,23 +184,25 @@ def measure_capacity(
     workload = Traffic(traffic, sizes=sizes, flows=flows, seed=seed)
     with exiting_on_signals(), RouterTestbed(setup) as bed:
         _warn(setup)
-        report_start("router", f"measuring the capacity, {receive}", quiet=quiet)
-        beyond = overload(bed, workload, repeats=repeats)
-        found = zero_loss(
-            bed,
-            workload,
-            duration_s=duration,
-            trials=trials,
-            repeats=repeats,
-            resolution=resolution,
-            loss=loss,
-        )
+        searches = f"{repeats} searches of some 10 rates, each in up to {trials} trials of {duration:g} s"
+        report_start("router", f"measuring the capacity, {receive}: {searches}", quiet=quiet)
+        with progress_line("router", "overload", quiet=quiet) as progress:
+            beyond = overload(bed, workload, repeats=repeats)
+            found = zero_loss(
+                bed,
+                workload,
+                duration_s=duration,
+                trials=trials,
+                repeats=repeats,
+                resolution=resolution,
+                loss=loss,
+                progress=progress,
+            )
     if as_json:
         result = {"setup": setup.describe(), "zero_loss": found.describe(), "overload": vars(beyond)}
         print(json.dumps(_finite(result)))
         return
-    limit = ", limited by the generator" if found.is_sender_limited else ""
-    show(f"zero loss {found.pps:,.0f} packets/s ({found.low_pps:,.0f} to {found.high_pps:,.0f}{limit})")
+    show(_capacity_line(found))
     show(f"overload  {beyond.pps:,.0f} packets/s ({beyond.low_pps:,.0f} to {beyond.high_pps:,.0f})")
     show(f"          of {beyond.sent_pps:,.0f} offered, {beyond.lost_share:.1%} lost: {_places(beyond.lost)}")
 

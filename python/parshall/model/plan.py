@@ -55,6 +55,20 @@ class Limits:
         return self.p99_us is None or _p99_us(results, sink) <= self.p99_us
 
 
+class BeyondLimits(ParshallError):
+    """No load is within the limits.
+
+    Attributes
+    ----------
+    load : float
+        The smallest load that was tried.
+    """
+
+    def __init__(self, name: str, load: float, unit: str) -> None:
+        super().__init__(f"{name}: even a load of {load:g} ({unit}) is beyond the limits; relax them")
+        self.load = load
+
+
 @dataclass(frozen=True)
 class Answer:
     """The result of a search.
@@ -163,7 +177,7 @@ def greatest_load(
     def search(trials: "_Trials") -> Answer:
         low = {"load_pps": 100.0, "load_mbps": 1.0, LOAD_FACTOR: 2.0**-10}[unit]
         if not trials.hold(low):
-            raise ParshallError(f"{title(base)}: even a load of {low:g} ({unit}) is beyond the limits; relax them")
+            raise BeyondLimits(title(base), low, unit)
         high = low
         for _ in range(DOUBLINGS_MAX):
             high *= 2

@@ -134,6 +134,7 @@ def zero_loss(
     loss: float = 0.0,
     low_pps: float = LOW_PPS,
     high_pps: float = HIGH_PPS,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Capacity:
     """Search the highest rate that a router forwards without loss.
 
@@ -155,6 +156,8 @@ def zero_loss(
         Share of the packets that a trial may lose.
     low_pps, high_pps : float
         Rates to search between, packets/s.
+    progress : callable
+        Takes a text before each trial.
 
     Raises
     ------
@@ -168,6 +171,8 @@ def zero_loss(
         raise UsageError(f"--repeats {repeats}, --trials {trials}: expected 1 or more")
 
     def trial(pps: float, seed: int) -> Trial:
+        number = (seed - offered.seed) // _SEEDS_BETWEEN_SEARCHES + 1
+        progress(f"search {number} of {repeats}, offering {pps:,.0f} packets/s")
         workload = replace(offered, pps=pps, seed=seed)
         return _trial(pps, offer(bed, workload, max(1, round(pps * duration_s))))
 

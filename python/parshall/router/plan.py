@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from parshall.errors import ParshallError
 from parshall.model.builtin.bsd import FORWARDED
-from parshall.model.plan import Answer, Limits, greatest_load
+from parshall.model.plan import Answer, BeyondLimits, Limits, greatest_load
 from parshall.model.simulation import run
 from parshall.router.calibration import Calibration
 from parshall.router.network import network
@@ -49,8 +50,13 @@ def plan(
     limits = Limits(loss, p99_us)
     own = largest_load(calibration, limits, duration_s=duration_s, seed=seed)
     faster = largest_load(calibration, limits, speed=_FASTER, duration_s=duration_s, seed=seed)
-    load = pps or _SHARE * own[0]
     within = f"loss within {loss:g}" + (f", p99 within {p99_us:g} us" if p99_us is not None else "")
+    if not own[0] and pps is None:
+        raise ParshallError(
+            f"this router: even {own[2]:,.0f} packets/s are beyond the limits ({within}); relax them, or ask for "
+            "latencies at a rate with --load"
+        )
+    load = pps or _SHARE * own[0]
     rows = [
         _row(f"largest load, {within}", *own, "packets/s"),
         _row(f"the same of a CPU of {_FASTER:g} times the speed", *faster, "packets/s"),
@@ -84,16 +90,22 @@ def largest_load(
     duration_s: float = 1.0,
     seed: int = 1,
 ) -> tuple[float, float | None, float | None]:
-    """Return the largest load within limits, packets/s, with the ends of its interval."""
+    """Return the largest load within limits, packets/s, with the ends of its interval.
+
+    Where no load is within them it is 0, and lies below the smallest load that was tried.
+    """
     base = calibration.overload_pps / 2
-    answer: Answer = greatest_load(
-        network(calibration, pps=base, speed=speed),
-        limits,
-        duration_s=duration_s,
-        seed=seed,
-        sink=FORWARDED,
-        allow_unstable=True,
-    )
+    try:
+        answer: Answer = greatest_load(
+            network(calibration, pps=base, speed=speed),
+            limits,
+            duration_s=duration_s,
+            seed=seed,
+            sink=FORWARDED,
+            allow_unstable=True,
+        )
+    except BeyondLimits as error:
+        return 0.0, 0.0, base * error.load
     low, high = (None if each is None else base * each for each in (answer.low, answer.high))
     return base * answer.value, low, high
 
