@@ -54,7 +54,8 @@ class Found:
     drops: Counter[str]
     stages: set[str]
     missed: int = 0
-    """Runs of programs that the kernel skipped: so many packets at most are not seen (docs/path-packets.md)."""
+    """Packets that are lost, and runs of programs that the kernel skipped: so many at most are not seen
+    (docs/path-packets.md)."""
 
 
 @dataclass
@@ -165,11 +166,13 @@ class Measurements:
         for (name, path, _), summary in zip(self._requests, summaries, strict=True):
             account = check_balance(summary.ledger)["packets"]
             lost = {cause: count for cause, count in account["lost"].items() if count}
-            assert not lost, (name, lost)
+            # Two CPUs may want one place in the table at once: the packet of one is lost, and counted.
+            failed = lost.pop("failed", 0)
+            assert not lost and failed < 5, (name, lost, failed)
             packets += account["logged"]
             paths = Counter(summary.paths)
             drops = Counter({row["name"]: row["followed"] for row in summary.drops if row["followed"]})
-            stages, missed = set(summary.stages), sum(count for _, count in summary.missed)
+            stages, missed = set(summary.stages), failed + sum(count for _, count in summary.missed)
             one = Found(f"{name}, {'log' if path else 'histograms'}", paths, drops, stages, missed)
             found.setdefault(name, []).append(one)
             if path:
