@@ -202,7 +202,10 @@ def test_a_stage_that_cannot_be_had_is_named_and_the_others_are_measured(pair: A
         result = measurement.end(signal.SIGINT)
     assert result.returncode == 0, result.stderr
     assert "parshall: path: stage tcx_ingress: not measured, " in result.stderr
-    assert "parshall: path: stage reads: not measured, they begin at the stage data_ready" in result.stderr
+    assert (
+        "parshall: path: stage reads: not measured, they begin at the stage data_ready: add it to --stages"
+        in result.stderr
+    )
     log = PathLog(path)
     assert log.packets.num_rows > 0
     assert log.packets["tcx_ingress_ns"].null_count == log.packets.num_rows

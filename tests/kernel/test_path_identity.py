@@ -354,6 +354,14 @@ def test_reads_of_other_namespaces_are_not_logged(bed, tmp_path, one_cpu):
     assert found["log"].reads.num_rows == 100
 
 
+def test_reads_bring_the_stage_at_which_they_begin(alone):
+    with PathProfile(netns=alone.namespace, reads=True, filter="udp") as profile:
+        udp(alone, 20)
+    assert not profile.summary.unavailable
+    (whole,) = (row for row in profile.summary.reads if row["kind"] == "whole")
+    assert whole["events"] == 20
+
+
 def test_noise_in_windows_counts_no_gap_between_them(alone):
     done = run("--netns", alone.namespace, "--noise", "--share", "30%", "--duration", "6", "--json", "-q")
     assert done.returncode == 0, done.stderr

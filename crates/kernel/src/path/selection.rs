@@ -77,7 +77,14 @@ impl Selection {
         if request.reads {
             match selection.has_stage(DATA_READY) {
                 true => selection.add("reads", &READER_PROGRAMS, kernel),
-                false => selection.lack("reads", "they begin at the stage data_ready".into()),
+                false => {
+                    let name = STAGE_NAMES[DATA_READY];
+                    let remedy = match request.stages.iter().any(|stage| stage == name) {
+                        true => "",
+                        false => ": add it to --stages",
+                    };
+                    selection.lack("reads", format!("they begin at the stage {name}{remedy}"));
+                }
             }
         }
         if request.group == Group::Command {

@@ -11,7 +11,7 @@ from parshall.host import namespaces, privileges
 from parshall.host.environment import as_json, environment
 from parshall.host.session import Session, Summary, check_choice, check_text, request_json
 from parshall.instruments.path.probe_cost import LESS_PROBES, less_probes
-from parshall.instruments.path.stages import ALL_STAGES, LIGHT_STAGES, STAGES
+from parshall.instruments.path.stages import ALL_STAGES, LIGHT_STAGES, READY_STAGE, STAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,7 +140,8 @@ class PathProfile(Session[PathSummary]):
     stages : sequence of str, optional
         Names of `STAGES`. By default all with a log, and `LIGHT_STAGES` without.
     reads : bool
-        Follow the readers of sockets, too: woken, running, read.
+        Follow the readers of sockets, too: woken, running, read. They begin at ``data_ready``, which the stages of
+        the default have then.
     noise : bool
         Measure interrupts and softirqs, too.
     filter : str, optional
@@ -211,6 +212,8 @@ class PathProfile(Session[PathSummary]):
         before: Callable[[], None] = lambda: None,
     ) -> None:
         chosen = list(stages if stages is not None else ALL_STAGES if path else LIGHT_STAGES)
+        if reads and stages is None and READY_STAGE not in chosen:
+            chosen.append(READY_STAGE)
         unknown = [name for name in chosen if name not in STAGES]
         if unknown or not chosen:
             raise UsageError(f"--stages {','.join(unknown)}: expected names out of {', '.join(STAGES)}")

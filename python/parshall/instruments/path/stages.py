@@ -33,5 +33,7 @@ ALL_STAGES = tuple(name for name in STAGES if name not in ("xdp", "tcx_ingress")
 """Those that need no interface."""
 LIGHT_STAGES = ("gro", "netif_rx", "receive", "local_in", "local_out", "queue", "start_xmit", "drop")
 """The stages of the histogram mode: forwarded packets pass four of them."""
+READY_STAGE = "data_ready"
+"""Where reads begin."""
 SENDING_STAGES = ("local_out", "post_routing", "socket_out", "queue", "qdisc_enqueue", "start_xmit", "xmit")
 """A packet of this host passes one of these first."""
