@@ -189,7 +189,7 @@ def attempt(path: Path, seed: int) -> str:
     except ParshallError as error:
         message = str(error)
         assert message.strip() and len(message.splitlines()) == 1 and len(message) < 1000, f"seed {seed}: {message!r}"
-        assert str(path) in message or "option every" in message, f"seed {seed}: {message!r}"
+        assert str(path) in message or "--every" in message, f"seed {seed}: {message!r}"
         return "refused"
     finally:
         watchdog.cancel()

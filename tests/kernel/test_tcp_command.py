@@ -260,7 +260,7 @@ def test_a_polling_interval_out_of_range_is_refused_in_one_line(pair: Any, tmp_p
     answer = run("convert", log.path, "--to", "web10g", "--every", "0.6ns", "-o", tmp_path / "out")
     assert answer.returncode == 2
     assert re.fullmatch(
-        r"parshall: convert: option every: 1 ns make \d+ lines or more of this log, \d+ GB, expected at most"
+        r"parshall: convert: --every: 1 ns make \d+ lines or more of this log, \d+ GB, expected at most"
         r" 100000000 lines: poll every \d+ ns or less often\n",
         answer.stderr,
     )

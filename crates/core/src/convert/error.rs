@@ -20,7 +20,9 @@ pub enum ConvertError {
     )]
     NoFlow { path: String, format: Format },
     /// The log has no such flow.
-    #[error("--flow {flow}: is not in {path}, which has {flows} flows; `parshall.read` lists them")]
+    #[error(
+        "--flow {flow}: is not in {path}, which has {flows} flows; docs/convert.md shows how to list them"
+    )]
     UnknownFlow {
         flow: u32,
         path: String,
@@ -30,7 +32,7 @@ pub enum ConvertError {
     #[error("format: {found:?} is unknown, expected one of {}", Format::NAMES.join(", "))]
     UnknownFormat { found: String },
     /// The format has no such option.
-    #[error("option {option}: not for {format}: {reason}; leave it out")]
+    #[error("--{option}: not for {format}: {reason}; leave it out")]
     Option {
         option: &'static str,
         format: Format,
@@ -38,7 +40,7 @@ pub enum ConvertError {
     },
     /// A polled view would be too long.
     #[error(
-        "option every: {every_ns} ns make {lines} lines or more of this log, {} GB, expected at most {lines_max} lines: \
+        "--every: {every_ns} ns make {lines} lines or more of this log, {} GB, expected at most {lines_max} lines: \
          poll every {least_ns} ns or less often",
         lines / LINES_A_GB
     )]

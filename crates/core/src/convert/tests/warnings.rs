@@ -182,7 +182,7 @@ fn a_polling_interval_with_too_many_lines_is_refused_before_writing() {
             error.to_string()
         };
         let text = refused(1);
-        assert!(text.contains("option every: 1 ns make"), "{text}");
+        assert!(text.contains("--every: 1 ns make"), "{text}");
         assert!(
             text.ends_with(&format!("poll every {least_ns} ns or less often")),
             "{text}"
