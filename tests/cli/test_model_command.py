@@ -122,7 +122,7 @@ def test_a_file_is_swept_and_run_under_settings(tmp_path: Path) -> None:
     assert swept.returncode == 0, swept.stderr
     rates = [row["throughput_pps"] for row in json.loads(swept.stdout) if row["class"] == ""]
     assert rates == pytest.approx([2.5e5, 5e5, 7.5e5], rel=0.05)
-    done = parshall("run", str(path), "--set", "queues.q.service.0.law_ns=500", "--duration", "0.01", "--json")
+    done = parshall("run", str(path), "--set", "queues.q.service.0.time_ns=500", "--duration", "0.01", "--json")
     assert done.returncode == 0, done.stderr
     (load,) = [row["mean"] for row in json.loads(done.stdout)["estimates"] if row["kind"] == "station"]
     assert load == pytest.approx(0.25, rel=0.05)
@@ -164,16 +164,16 @@ GOOD = {
     [
         ({"queues": [{**GOOD["queues"][0], "station": "cpv"}]}, ["queue", "no station", "cpv", "there are s"]),
         ({"sources": [{**GOOD["sources"][0], "gap_ns": "poisson:mean=-2us"}]}, ["source", "mean", "-2"]),
-        ({"queues": [{**GOOD["queues"][0], "service_ns": -5}]}, ["queue", "law_ns", "-5", "from 0 to"]),
+        ({"queues": [{**GOOD["queues"][0], "service_ns": -5}]}, ["queue", "time_ns", "-5", "from 0 to"]),
         (
             {"queues": [{**GOOD["queues"][0], "service_ns": {"bounds": [0, 1, 2], "counts": [0, 0]}}]},
-            ["queue", "law_ns", "sum of 0"],
+            ["queue", "time_ns", "sum of 0"],
         ),
         (
             {"queues": [{**GOOD["queues"][0], "service_ns": 2500}]},
             ["station", "load of 1.250", "allow unstable"],
         ),
-        ({"queues": [{**GOOD["queues"][0], "service_ns": "nan"}]}, ["queue", "law_ns", "nan"]),
+        ({"queues": [{**GOOD["queues"][0], "service_ns": "nan"}]}, ["queue", "time_ns", "nan"]),
     ],
 )
 def test_mistakes_in_a_model_file_are_one_line(change: dict[str, object], parts: list[str], tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ FIELDS: tuple[tuple[str, Any], ...] = (
     ("policies", [{"policy": "polling", "batch": 1, "yield_ns": 5}]),
     ("policies", [{"policy": "weighted-fair", "tags": "time"}]), ("measured_at_mhz", 1e30), ("clock_mhz", 1e-300),
     ("becomes", "c"), ("classes", []), ("packets", 10**15), ("packets", 5), ("gap_ns", 0), ("size_bytes", 1e12),
-    ("size_bytes", 64.7), ("fixed_ns", 1e16), ("per_byte_ns", 1e30), ("probability", 0.999999999), ("law_ns", 0),
+    ("size_bytes", 64.7), ("fixed_ns", 1e16), ("per_byte_ns", 1e30), ("probability", 0.999999999), ("time_ns", 0),
     ("samples", [1.0]), ("trace", "t"),
 )  # fmt: skip
 
@@ -124,8 +124,8 @@ EVERY_FIELD: dict[str, Any] = {
             "capacity_packets": 50,
             "frees": "at-end",
             "service": [
-                {"classes": ["ack"], "law_ns": 100, "measured_at_mhz": 1000, "fixed_ns": 3},
-                {"law_ns": {"bytes": [64, 1500], "values": [100, 300]}},
+                {"classes": ["ack"], "time_ns": 100, "measured_at_mhz": 1000, "fixed_ns": 3},
+                {"time_ns": {"bytes": [64, 1500], "values": [100, 300]}},
             ],
             "to": [{"to": "shared", "blocks": True}],
         },
@@ -142,7 +142,7 @@ EVERY_FIELD: dict[str, Any] = {
         {
             "name": "shared",
             "station": "bus",
-            "service": [{"law_ns": 10, "per_byte_ns": 0.1}],
+            "service": [{"time_ns": 10, "per_byte_ns": 0.1}],
             "capacity_packets": 64,
             "to": "line",
         },

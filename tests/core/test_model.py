@@ -119,7 +119,7 @@ def test_a_model_file_is_toml_or_json(tmp_path: Path) -> None:
         [[queues]]
         name = "queue"
         station = "cpu"
-        service = [{law_ns = 1000, measured_at_mhz = 1000}]
+        service = [{time_ns = 1000, measured_at_mhz = 1000}]
         capacity_packets = 50
         to = "out"
     """

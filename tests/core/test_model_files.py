@@ -42,7 +42,10 @@ def test_mutated_files_run_or_are_refused(count: int) -> None:
     [
         (router(priorty=1), 'queue "ip": priorty is not a field here; did you mean priority?'),
         (router(colour="red"), 'queue "ip": colour is not a field here; expected one of name, station, priority'),
-        (router(service=[{"law_ns": 1}]), 'queue "ip": service and service_ns contradict each other; keep one of them'),
+        (
+            router(service=[{"time_ns": 1}]),
+            'queue "ip": service and service_ns contradict each other; keep one of them',
+        ),
         (
             router(service_ns={"samples": [1], "bounds": [1, 2]}),
             'queue "ip", service_ns: bounds is not a field here; expected one of samples',
@@ -50,7 +53,7 @@ def test_mutated_files_run_or_are_refused(count: int) -> None:
         (router(service_ns=[5]), 'queue "ip": service_ns is a list; expected a number, a distribution, or a table'),
         (
             router(service_ns="exponential:mean=-1us"),
-            'queue "ip", law_ns: distribution exponential: mean is -1000; expected',
+            'queue "ip", time_ns: distribution exponential: mean is -1000; expected',
         ),
         (router(capacity_packets="many"), 'queue "ip": capacity_packets is "many"; expected a whole number'),
         (router(capacity_packets=-1), 'queue "ip": capacity_packets is -1; expected at least 0'),

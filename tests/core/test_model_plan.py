@@ -118,7 +118,7 @@ def test_settings_reach_every_value_of_a_model() -> None:
     settings: dict[str, str | float] = {
         "stations.s.servers": 2.0,
         "stations.s.policies.0.quantum_ns": "7.5",
-        "queues.nic1.rx.service.0.law_ns": "exponential:mean=2us",
+        "queues.nic1.rx.service.0.time_ns": "exponential:mean=2us",
         "queues.q.capacity_packets": "3",
         "sources.c.gap_ns": 8,
         "load_factor": 2,
@@ -126,7 +126,7 @@ def test_settings_reach_every_value_of_a_model() -> None:
     data = build(model, settings).as_dict()
     assert data["stations"][0]["servers"] == 2
     assert data["stations"][0]["policies"][0]["quantum_ns"] == 7.5
-    assert data["queues"][1]["service"][0]["law_ns"] == "exponential:mean=2us"
+    assert data["queues"][1]["service"][0]["time_ns"] == "exponential:mean=2us"
     assert data["queues"][0]["capacity_packets"] == 3
     assert (data["sources"][0]["gap_ns"], data["sources"][0]["rate_factor"]) == (8, 2)
     assert "servers" not in model.stations[0], "the model itself is as it was"
@@ -137,8 +137,8 @@ def test_settings_reach_every_value_of_a_model() -> None:
     [
         ("cpu_mhz", "no setting 'cpu_mhz'; expected load_factor, or KIND.NAME.FIELD"),
         ("queues.p.weight", "no part of queues has this name; there are q"),
-        ("queues.q.service.4.law_ns", "no '4' there; there are numbers from 0 to 0"),
-        ("queues.q.servce.0.law_ns", "no 'servce' there; there are name, station"),
+        ("queues.q.service.4.time_ns", "no '4' there; there are numbers from 0 to 0"),
+        ("queues.q.servce.0.time_ns", "no 'servce' there; there are name, station"),
     ],
 )
 def test_wrong_settings_are_named(key: str, message: str) -> None:

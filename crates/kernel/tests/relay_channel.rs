@@ -34,7 +34,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
                 overhead_bytes,
                 delay_ns,
                 jitter_ns,
-                jitter_law: if normal {
+                jitter_distribution: if normal {
                     JitterDistribution::Normal
                 } else {
                     JitterDistribution::Uniform
@@ -185,14 +185,14 @@ fn a_burst_leaves_as_many_frames_as_the_queue_holds() {
 #[test]
 fn loss_and_jitter_follow_their_distributions() {
     let frames: Vec<(u64, u32)> = (0..200_000).map(|i| (i * 100_000_000, 100)).collect();
-    for (jitter_law, expected_sd) in [
+    for (jitter_distribution, expected_sd) in [
         (JitterDistribution::Uniform, 1.0 / 3.0_f64.sqrt()),
         (JitterDistribution::Normal, 1.0),
     ] {
         let shape = Shape {
             delay_ns: 20_000_000,
             jitter_ns: 1_000_000,
-            jitter_law,
+            jitter_distribution,
             loss_probability: 0.1,
             ..Shape::default()
         };

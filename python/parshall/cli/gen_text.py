@@ -33,7 +33,7 @@ def account_lines(account: dict[str, Any], duration_s: float | None = None) -> I
     if account["sizes"]:
         yield from _sizes(account["sizes"])
     if account["gaps"]:
-        yield from _gaps(account["gaps"], account["gap_law"])
+        yield from _gaps(account["gaps"], account["gap_distribution"])
     if account["digest"] is None:
         yield "digest    none: the kernel's packet generator chooses the packets itself"
         yield "cost      unknown: a kernel thread sends"
@@ -89,17 +89,18 @@ def _row(name: str, values: Sequence[float]) -> str:
 
 def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
     yield (
-        f"sizes     mean {sizes['mean_bytes']:.2f} bytes, requested {sizes['asked_mean_bytes']:.2f}; {_distance(sizes)}"
+        f"sizes     mean {sizes['mean_bytes']:.2f} bytes, requested {sizes['requested_mean_bytes']:.2f}; "
+        f"{_distance(sizes)}"
     )
     yield "          " + " " * 10 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
     yield _row("sent", sizes["quantiles_bytes"])
-    yield _row("requested", sizes["asked_quantiles_bytes"])
+    yield _row("requested", sizes["requested_quantiles_bytes"])
     if sizes["too_small_share"] > 0:
         yield f"          {sizes['too_small_share']:.2%} of the sizes are too small for the headers and were raised"
 
 
 def _gaps(gaps: dict[str, Any], distribution: str) -> Iterator[str]:
-    line = f"gaps      mean {gaps['mean_ns']:,.1f} ns, requested {gaps['asked_mean_ns']:,.1f} ({distribution})"
+    line = f"gaps      mean {gaps['mean_ns']:,.1f} ns, requested {gaps['requested_mean_ns']:,.1f} ({distribution})"
     if gaps["mean_spread"]:
         line += f"; standard deviation of the mean {gaps['mean_spread']:.2%}"
     if gaps["ks_distance"] is not None:
@@ -109,7 +110,7 @@ def _gaps(gaps: dict[str, Any], distribution: str) -> Iterator[str]:
     yield line
     yield "          " + " " * 10 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
     yield _row("sent", gaps["quantiles_ns"])
-    if gaps["asked_quantiles_ns"]:
-        yield _row("requested", gaps["asked_quantiles_ns"])
+    if gaps["requested_quantiles_ns"]:
+        yield _row("requested", gaps["requested_quantiles_ns"])
     yield _row("late", gaps["late_quantiles_ns"])
     yield f"          late by {gaps['late_mean_ns']:,.0f} ns on average, {gaps['late_max_ns']:,} ns at most"

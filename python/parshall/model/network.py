@@ -75,7 +75,7 @@ class Model:
         **settings
             ``priority``, ``weight``, ``capacity_packets``, ``capacity_bytes``, ``frees``, ``batch``, ``blocking``.
         """
-        service = service_ns if isinstance(service_ns, list) else [{"law_ns": service_ns}]
+        service = service_ns if isinstance(service_ns, list) else [{"time_ns": service_ns}]
         self.queues.append(
             {"name": name, "station": station, "service": service, "to": _transitions(to), **_without_none(settings)}
         )

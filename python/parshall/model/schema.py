@@ -156,7 +156,7 @@ class Service(TypedDict):
     """The service of a packet."""
 
     classes: NotRequired[list[Name]]
-    law_ns: Amount
+    time_ns: Amount
     per_byte_ns: NotRequired[Number]
     measured_at_mhz: NotRequired[Number]
     fixed_ns: NotRequired[Number]
@@ -194,7 +194,7 @@ def _service_in_full(queue: dict[str, Any]) -> dict[str, Any]:
         raise PydanticCustomError("mistake", "service and service_ns contradict each other; keep one of them")
     if "service_ns" in queue:
         return {name: value for name, value in queue.items() if name != "service_ns"} | {
-            "service": [{"law_ns": queue["service_ns"]}]
+            "service": [{"time_ns": queue["service_ns"]}]
         }
     if "service" not in queue:
         raise PydanticCustomError("mistake", "service is missing; add it, or service_ns")

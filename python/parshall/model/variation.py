@@ -39,7 +39,7 @@ def build(model: str | Model, settings: Mapping[str, str | float]) -> Model:
     settings
         For a built-in model, its parameters. For a network, ``load_factor``, by which the rates of its traffic are
         multiplied, and values by their paths: ``stations.cpu.servers``, ``queues.q.capacity_packets``,
-        ``queues.q.service.0.law_ns``.
+        ``queues.q.service.0.time_ns``.
 
     Raises
     ------

@@ -68,7 +68,7 @@ def network(
     # Packets that wait behind a held one then come together: they are already on the link.
     model.station("held").queue("held", "held", _held(calibration), "wire")
     model.queue("wire", "wire", calibration.link_ns - transfer_ns, "backlog")
-    service = [{"law_ns": calibration.service.amount(), "measured_at_mhz": _CLOCK_MHZ}]
+    service = [{"time_ns": calibration.service.amount(), "measured_at_mhz": _CLOCK_MHZ}]
     model.queue("backlog", "cpu", service, FORWARDED, priority=1, capacity_packets=calibration.queue_packets)
     noise = calibration.noise
     if noise.times is not None and noise.per_s > 0:

@@ -24,7 +24,7 @@ class Shaping:
     jitter_ms : float
         Half the width (uniform) or standard deviation (normal) of the random part of the delay,
         milliseconds. Packets keep their order.
-    jitter_law : str
+    jitter_distribution : str
         Distribution of the jitter: "uniform" or "normal".
     loss : float
         Loss probability, independent for each packet, 0 to 1.
@@ -44,7 +44,7 @@ class Shaping:
     rate_bps: float | None = None
     delay_ms: float = 0.0
     jitter_ms: float = 0.0
-    jitter_law: str = "uniform"
+    jitter_distribution: str = "uniform"
     loss: float = 0.0
     queue_packets: int | None = None
     queue_bytes: int | None = None
@@ -75,8 +75,10 @@ class Shaping:
                     raise UsageError(f"link: {name} {value}: expected a whole number")
                 plain = int(plain)
             object.__setattr__(self, name, plain)
-        if self.jitter_law not in ("uniform", "normal"):
-            raise UsageError(f"link: jitter_law {self.jitter_law!r}: is unknown; choose 'uniform' or 'normal'")
+        if self.jitter_distribution not in ("uniform", "normal"):
+            raise UsageError(
+                f"link: jitter_distribution {self.jitter_distribution!r}: is unknown; choose 'uniform' or 'normal'"
+            )
         if (self.queue_packets or self.queue_bytes) and self.rate_bps is None:
             raise UsageError("link: a queue limit has no effect without rate_bps; give rate_bps")
         if self.rate_bps is not None and self.queue_packets is None and self.queue_bytes is None:
@@ -106,7 +108,7 @@ class Shaping:
             "overhead_bytes": self.overhead_bytes,
             "delay_ns": round(self.delay_ms * 1e6),
             "jitter_ns": round(self.jitter_ms * 1e6),
-            "jitter_law": self.jitter_law,
+            "jitter_distribution": self.jitter_distribution,
             "loss_probability": self.loss,
             "queue_packets": self.queue_packets,
             "queue_bytes": self.queue_bytes,

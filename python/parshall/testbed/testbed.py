@@ -88,7 +88,7 @@ class Testbed:
         rate_bps: float | None = None,
         delay_ms: float = 0.0,
         jitter_ms: float = 0.0,
-        jitter_law: str = "uniform",
+        jitter_distribution: str = "uniform",
         loss: float = 0.0,
         queue_packets: int | None = None,
         queue_bytes: int | None = None,
@@ -106,7 +106,7 @@ class Testbed:
         ----------
         a, b : Host
             The hosts.
-        rate_bps, delay_ms, jitter_ms, jitter_law, loss, queue_packets, queue_bytes, overhead_bytes
+        rate_bps, delay_ms, jitter_ms, jitter_distribution, loss, queue_packets, queue_bytes, overhead_bytes
             Shaping of both directions; see `Shaping`.
         reverse : dict, optional
             Parameters that differ from `b` to `a`, such as ``{"rate_bps": 1e6}``.
@@ -135,7 +135,9 @@ class Testbed:
         mtu, seed = operator.index(mtu), operator.index(seed)
         if not 1280 <= mtu <= 65521:
             raise UsageError(f"link: mtu {mtu}: expected 1280 (the minimum for IPv6) to 65521")
-        forward = Shaping(rate_bps, delay_ms, jitter_ms, jitter_law, loss, queue_packets, queue_bytes, overhead_bytes)
+        forward = Shaping(
+            rate_bps, delay_ms, jitter_ms, jitter_distribution, loss, queue_packets, queue_bytes, overhead_bytes
+        )
         shapings = (forward, forward.with_changes(reverse))
         chosen = backends.choose(backend, shapings, offloads)
         ends = self._ends(a, b)

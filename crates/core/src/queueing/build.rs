@@ -160,7 +160,7 @@ fn services_of(
     names: &Names,
     traces: &Traces,
 ) -> Result<Vec<Option<ServiceTime>>, ModelError> {
-    let place = format!("queue {:?}, law_ns", queue.name);
+    let place = format!("queue {:?}, time_ns", queue.name);
     let clock_mhz = model.stations[names.station(&queue.station, &place)?].clock_mhz;
     let mut by_class = vec![None; model.classes.len()];
     for service in &queue.service {

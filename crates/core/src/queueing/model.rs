@@ -253,7 +253,7 @@ pub enum Blocking {
     AfterService,
 }
 
-/// Service time of a packet: `(law_ns + per_byte_ns x bytes) x measured_at_mhz / clock_mhz + fixed_ns`.
+/// Service time of a packet: `(time_ns + per_byte_ns x bytes) x measured_at_mhz / clock_mhz + fixed_ns`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
@@ -261,7 +261,7 @@ pub struct Service {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
     /// Time per packet, ns.
-    pub law_ns: Amount,
+    pub time_ns: Amount,
     /// Time per byte of the packet, ns.
     #[serde(default)]
     pub per_byte_ns: f64,
@@ -275,10 +275,10 @@ pub struct Service {
 
 impl Service {
     /// A service time for all classes that does not depend on a clock.
-    pub fn plain(law_ns: Amount) -> Self {
+    pub fn plain(time_ns: Amount) -> Self {
         Self {
             classes: Vec::new(),
-            law_ns,
+            time_ns,
             per_byte_ns: 0.0,
             measured_at_mhz: None,
             fixed_ns: 0.0,

@@ -266,7 +266,7 @@ mod tests {
                 "name": name,
                 "station": station,
                 "capacity_packets": 3,
-                "service": [{"law_ns": format!("exponential:mean={mean_ns}")}],
+                "service": [{"time_ns": format!("exponential:mean={mean_ns}")}],
                 "to": [{"to": [{"place": to}]}],
             })
         };

@@ -12,7 +12,7 @@ use crate::distributions::{
 };
 
 impl Amount {
-    /// The sampler of this amount. An error names `place`, such as `queue "ipintrq", law_ns`.
+    /// The sampler of this amount. An error names `place`, such as `queue "ipintrq", time_ns`.
     pub(super) fn sampler(&self, place: &str, traces: &Traces) -> Result<Sampler, ModelError> {
         let wrong = |error| ModelError::Distribution {
             place: place.to_string(),

@@ -37,7 +37,7 @@ impl ServiceTime {
         };
         let factor = 1000.0 * clock_ratio;
         let (base, per_byte) = (service.fixed_ns * 1000.0, service.per_byte_ns * factor);
-        Ok(match service.law_ns.sampler(place, traces)? {
+        Ok(match service.time_ns.sampler(place, traces)? {
             Sampler::Constant(value) if per_byte == 0.0 => {
                 Self::Fixed(whole(value * factor + base))
             }

@@ -92,11 +92,11 @@ pub struct SizeAccount {
     /// Mean of the sizes sent, bytes of the IP packet.
     pub mean_bytes: f64,
     /// Mean of the distribution, with sizes raised to the minimum.
-    pub asked_mean_bytes: f64,
+    pub requested_mean_bytes: f64,
     /// Quantiles of the sizes sent.
     pub quantiles_bytes: Quantiles,
     /// Quantiles of the distribution.
-    pub asked_quantiles_bytes: Quantiles,
+    pub requested_quantiles_bytes: Quantiles,
     /// Kolmogorov-Smirnov distance of the sizes sent from the distribution.
     pub ks_distance: f64,
     /// Critical value of this distance at a level of 5 %, see [`ks_bound`].
@@ -111,11 +111,11 @@ pub struct GapAccount {
     /// Mean gap, ns.
     pub mean_ns: f64,
     /// Mean of the distribution, ns.
-    pub asked_mean_ns: f64,
+    pub requested_mean_ns: f64,
     /// Quantiles of the gaps, ns.
     pub quantiles_ns: Quantiles,
     /// Quantiles of the distribution, ns; None where they are not known in closed form.
-    pub asked_quantiles_ns: Option<Quantiles>,
+    pub requested_quantiles_ns: Option<Quantiles>,
     /// Kolmogorov-Smirnov distance from the distribution; None where it has steps, or is not known in closed form.
     pub ks_distance: Option<f64>,
     /// Critical value of this distance at a level of 5 %, see [`ks_bound`].
@@ -207,15 +207,15 @@ impl Account {
         let mut bytes = 0;
         let mut ks_distance = 0.0_f64;
         let mut sent_cdf = Vec::with_capacity(self.sizes.len());
-        let mut asked_cdf = cumulative(&workload.sizes, self.sizes.len());
+        let mut requested_cdf = cumulative(&workload.sizes, self.sizes.len());
         // Smaller sizes are raised to the smallest one.
-        asked_cdf[..smallest as usize].fill(0.0);
+        requested_cdf[..smallest as usize].fill(0.0);
         for (size, packets_of_size) in (0_u32..).zip(&self.sizes) {
             seen += packets_of_size;
             bytes += u64::from(size) * packets_of_size;
             let share = seen as f64 / packets as f64;
             sent_cdf.push(share);
-            ks_distance = ks_distance.max((share - asked_cdf[size as usize]).abs());
+            ks_distance = ks_distance.max((share - requested_cdf[size as usize]).abs());
         }
         let quantile = |cdf: &[f64], probability: f64| {
             let last = self.sizes.len() - 1;
@@ -224,11 +224,11 @@ impl Account {
         };
         Some(SizeAccount {
             mean_bytes: bytes as f64 / packets as f64,
-            asked_mean_bytes: workload
+            requested_mean_bytes: workload
                 .sizes
                 .mean_of(|size| f64::from(workload.ip_bytes(size))),
             quantiles_bytes: PROBABILITIES.map(|p| quantile(&sent_cdf, p)),
-            asked_quantiles_bytes: PROBABILITIES.map(|p| quantile(&asked_cdf, p)),
+            requested_quantiles_bytes: PROBABILITIES.map(|p| quantile(&requested_cdf, p)),
             ks_distance,
             ks_bound: ks_bound(packets),
             too_small_share: if smallest > 1 {
@@ -245,7 +245,7 @@ impl Account {
         if sorted.is_empty() || lates.is_empty() {
             return None;
         }
-        let asked_mean_ns = distribution.mean_gap_ns();
+        let requested_mean_ns = distribution.mean_gap_ns();
         let fixed = distribution.fixed_gap_ns();
         let error_p99 = fixed.map(|gap_ns| {
             let mut errors: Vec<f64> = sorted
@@ -255,11 +255,11 @@ impl Account {
             errors.sort_by(f64::total_cmp);
             at(&errors, 0.99)
         });
-        let asked_quantiles_ns = distribution
+        let requested_quantiles_ns = distribution
             .quantile(0.5)
             .map(|_| PROBABILITIES.map(|p| distribution.quantile(p).unwrap_or(f64::NAN)));
         // Gaps of a real clock are always far from a distribution with steps: of one step, or of recorded gaps.
-        let ks_distance = match (fixed, &asked_quantiles_ns) {
+        let ks_distance = match (fixed, &requested_quantiles_ns) {
             (None, Some(_)) => ks_distance(&sorted, distribution),
             _ => None,
         };
@@ -270,9 +270,9 @@ impl Account {
             .is_some_and(|(distance, bound)| distance > KS_DISTANCE_MAX.max(2.0 * bound));
         Some(GapAccount {
             mean_ns: self.departures_ns() as f64 / self.gaps as f64,
-            asked_mean_ns,
+            requested_mean_ns,
             quantiles_ns: PROBABILITIES.map(|p| at(&sorted, p)),
-            asked_quantiles_ns,
+            requested_quantiles_ns,
             ks_distance,
             ks_bound: bound,
             error_p99,

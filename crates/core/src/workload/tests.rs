@@ -259,10 +259,10 @@ fn the_report_of_a_plan_is_close_to_the_distribution() {
     let sizes = account.sizes(&workload).unwrap();
     assert!(sizes.ks_distance < 0.003, "{sizes:?}");
     assert!(
-        (sizes.mean_bytes / sizes.asked_mean_bytes - 1.0).abs() < 0.005,
+        (sizes.mean_bytes / sizes.requested_mean_bytes - 1.0).abs() < 0.005,
         "{sizes:?}"
     );
-    let medians = (sizes.quantiles_bytes[3], sizes.asked_quantiles_bytes[3]);
+    let medians = (sizes.quantiles_bytes[3], sizes.requested_quantiles_bytes[3]);
     assert!((medians.0 - medians.1).abs() < 10.0, "{medians:?}");
     let gaps = account.gaps(&workload.gaps).unwrap();
     assert!(gaps.ks_distance.unwrap() < 0.005, "{gaps:?}");

@@ -195,8 +195,8 @@ fn a_blocked_server_serves_no_packet() {
     // 1 ns, then 10 ns behind one place: the first leaves at 11; the second, served at 2, moves on at 11 and leaves
     // at 21; the third is served only from 11 on.
     let mut model = tandem(StationKind::NonPreemptive, 1, 1.0, (1.0, 1.0), (9, 1));
-    model.queues[0].service[0].law_ns = Amount::Number(1.0);
-    model.queues[1].service[0].law_ns = Amount::Number(10.0);
+    model.queues[0].service[0].time_ns = Amount::Number(1.0);
+    model.queues[1].service[0].time_ns = Amount::Number(10.0);
     assert_eq!(
         written(&[0.0, 0.0, 0.0], &mut model),
         [11_000, 21_000, 31_000]
@@ -344,8 +344,8 @@ fn blocked_clones_count_their_waits_as_latency() {
     // A packet and its clone leave together when there is room for the clone: at 1 the first, whose clone is served
     // until 11; the second packet waits for that until 11, its clone until 21.
     let mut model = tandem(StationKind::NonPreemptive, 1, 1.0, (1.0, 1.0), (9, 1));
-    model.queues[0].service[0].law_ns = Amount::Number(1.0);
-    model.queues[1].service[0].law_ns = Amount::Number(10.0);
+    model.queues[0].service[0].time_ns = Amount::Number(1.0);
+    model.queues[1].service[0].time_ns = Amount::Number(10.0);
     model.queues[0].to = vec![Transition::to("gone"), blocking_to("q2").remove(0)];
     model.sinks.push("gone".into());
     let mut traces = Traces::default();

@@ -227,7 +227,7 @@ fn invalid_lengths_and_times_are_refused() {
     }
     assert_contains(
         &refused(&single(exponential(2.0), Amount::Number(1e30))),
-        &["queue \"q\", law_ns", "1e30", "1e16"],
+        &["queue \"q\", time_ns", "1e30", "1e16"],
     );
 }
 

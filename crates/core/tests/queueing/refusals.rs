@@ -32,11 +32,11 @@ fn unknown_names_are_refused() {
 #[test]
 fn invalid_numbers_are_refused() {
     for (service, parts) in [
-        (Amount::Number(-1.0), ["queue \"q\", law_ns", "-1"]),
-        (Amount::Number(f64::NAN), ["queue \"q\", law_ns", "NaN"]),
+        (Amount::Number(-1.0), ["queue \"q\", time_ns", "-1"]),
+        (Amount::Number(f64::NAN), ["queue \"q\", time_ns", "NaN"]),
         (
             Amount::Text("exponential:mean=-5".into()),
-            ["queue \"q\", law_ns", "-5"],
+            ["queue \"q\", time_ns", "-5"],
         ),
         (
             Amount::Text("expnential:mean=5".into()),
@@ -47,11 +47,11 @@ fn invalid_numbers_are_refused() {
                 bounds: vec![0.0, 1.0, 2.0],
                 counts: vec![0.0, 0.0],
             },
-            ["queue \"q\", law_ns", "sum of 0"],
+            ["queue \"q\", time_ns", "sum of 0"],
         ),
         (
             Amount::Samples { samples: vec![] },
-            ["queue \"q\", law_ns", "sample"],
+            ["queue \"q\", time_ns", "sample"],
         ),
         (
             Amount::Trace {

@@ -190,7 +190,7 @@ fn an_idle_polling_server_keeps_switching_queues() {
             traces.add(&format!("gaps{number}"), &[at]).unwrap();
             traces.add(&format!("work{number}"), &[work]).unwrap();
             model.sources[number].gap_ns = recorded(&format!("gaps{number}"));
-            model.queues[number].service[0].law_ns = recorded(&format!("work{number}"));
+            model.queues[number].service[0].time_ns = recorded(&format!("work{number}"));
         }
         let results = simulate_with(&model, &traced(), &traces);
         assert_eq!(

@@ -43,10 +43,10 @@ pub enum CaptureError {
         seconds: u64,
     },
     #[error(
-        "--buffer {asked_bytes}: a ring of {total_bytes} bytes for {cpus} CPUs, but {free_bytes} bytes of memory are free; choose a smaller one"
+        "--buffer {requested_bytes}: a ring of {total_bytes} bytes for {cpus} CPUs, but {free_bytes} bytes of memory are free; choose a smaller one"
     )]
     Memory {
-        asked_bytes: u64,
+        requested_bytes: u64,
         total_bytes: u64,
         cpus: usize,
         free_bytes: u64,

@@ -31,7 +31,6 @@ pub struct Hook {
     /// Its number in the ring.
     pub interface_number: u8,
     /// Which packets.
-    #[serde(rename = "way")]
     pub direction: Direction,
     /// How packets are taken.
     pub kind: HookKind,

@@ -51,7 +51,7 @@ fn check_memory(layout: &RingLayout, cpus: usize, free_bytes: u64) -> Result<(),
     let total_bytes = (ring::lane_bytes(layout) * cpus) as u64;
     if total_bytes > free_bytes {
         return Err(CaptureError::Memory {
-            asked_bytes: layout.size_bytes,
+            requested_bytes: layout.size_bytes,
             total_bytes,
             cpus,
             free_bytes,

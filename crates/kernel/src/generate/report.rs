@@ -59,7 +59,7 @@ pub struct Report {
     /// Gaps beside their distribution; None when none were requested.
     pub gaps: Option<GapAccount>,
     /// The distribution of the gaps.
-    pub gap_law: String,
+    pub gap_distribution: String,
     /// XXH3-128 over headers, payload and what varies of every packet of the plan that was sent, in their order: of
     /// what was handed to the interface, not of what arrived. None when the sender draws by itself.
     pub digest: Option<String>,
@@ -141,7 +141,7 @@ impl Report {
             rate_bps: rate_pps * 8.0 * frame_bytes as f64 / sent.max(1) as f64,
             sizes: feeder.account.sizes(workload),
             gaps: feeder.account.gaps(&workload.gaps),
-            gap_law: workload.gaps.to_string(),
+            gap_distribution: workload.gaps.to_string(),
             transmitted: counted.map(|counted| counted.transmitted),
             digest: Some(feeder.digest.text()),
             generator: RNG_NAME,

@@ -147,13 +147,13 @@ impl Channel {
         let Shape {
             delay_ns,
             jitter_ns,
-            jitter_law,
+            jitter_distribution,
             ..
         } = self.shape;
         if jitter_ns == 0 {
             return delay_ns;
         }
-        let deviation = match jitter_law {
+        let deviation = match jitter_distribution {
             JitterDistribution::Uniform => 2.0 * self.jitter.random::<f64>() - 1.0,
             JitterDistribution::Normal => {
                 // Box and Muller 1958; 1 - u is in (0, 1], so that the logarithm is finite.

@@ -46,7 +46,7 @@ pub struct Shape {
     /// would overtake its predecessor leaves together with it.
     pub jitter_ns: u64,
     /// Distribution of the random part.
-    pub jitter_law: JitterDistribution,
+    pub jitter_distribution: JitterDistribution,
     /// Probability with which a frame that passed the queue is lost, each independently.
     pub loss_probability: f64,
     /// Bound of the queue in frames, the one being serialised included.
@@ -58,7 +58,7 @@ pub struct Shape {
 impl Shape {
     /// Nanoseconds that every frame spends in the link at least, whatever its size.
     pub fn least_delay_ns(&self) -> u64 {
-        match self.jitter_law {
+        match self.jitter_distribution {
             _ if self.jitter_ns == 0 => self.delay_ns,
             JitterDistribution::Uniform => self.delay_ns.saturating_sub(self.jitter_ns),
             JitterDistribution::Normal => 0,

@@ -51,7 +51,7 @@ class Router(Traffic):
 
     def work(self, us: float, per_byte_us: float = 0.0) -> list[dict[str, Any]]:
         """Return a service of the processor, from its time at 1 GHz."""
-        return [{"law_ns": us * 1e3, "per_byte_ns": per_byte_us * 1e3, "measured_at_mhz": REFERENCE_MHZ}]
+        return [{"time_ns": us * 1e3, "per_byte_ns": per_byte_us * 1e3, "measured_at_mhz": REFERENCE_MHZ}]
 
     def add_noise(self, model: Model) -> None:
         """Add the other work of the processor, with the highest priority."""
@@ -59,7 +59,7 @@ class Router(Traffic):
             return
         distribution = f"normal:mean={self.noise_us}us,deviation={self.noise_deviation_us}us"
         model.source(NOISE, f"constant:value={self.noise_period_ms}ms", NOISE)
-        model.queue(NOISE, "cpu", [{"law_ns": distribution, "measured_at_mhz": REFERENCE_MHZ}], RESIDUE, priority=0)
+        model.queue(NOISE, "cpu", [{"time_ns": distribution, "measured_at_mhz": REFERENCE_MHZ}], RESIDUE, priority=0)
 
     def add_reception(self, model: Model, to: dict[int, list[dict[str, Any]]]) -> None:
         """Add the inbound links and cards, up to the bus.
@@ -122,7 +122,7 @@ class Router(Traffic):
     def transfer_us(self, size_bytes: float) -> float:
         """Return how long a packet occupies the bus."""
         (transfer,) = self._transfer()
-        return float(transfer["law_ns"] + size_bytes * transfer["per_byte_ns"]) / 1e3
+        return float(transfer["time_ns"] + size_bytes * transfer["per_byte_ns"]) / 1e3
 
     def _is_equal(self) -> bool:
         if self.bus_arbitration not in ("round-robin", "reception-first"):
@@ -131,4 +131,4 @@ class Router(Traffic):
 
     def _transfer(self) -> list[dict[str, Any]]:
         cycle_ns = 1e3 / self.bus_mhz
-        return [{"law_ns": self.bus_overhead_cycles * cycle_ns, "per_byte_ns": 8 / self.bus_bits * cycle_ns}]
+        return [{"time_ns": self.bus_overhead_cycles * cycle_ns, "per_byte_ns": 8 / self.bus_bits * cycle_ns}]

@@ -53,7 +53,7 @@ class LinuxNapi(Traffic):
         }
         model.station("cpu0", kind="preemptive-resume", policies=[{"priority": 1, **polling}])
         self.add_sources(model, [f"ring{number % self.rings}" for number in range(len(self.flows))])
-        work = [{"law_ns": self.packet_us * 1e3, "per_byte_ns": self.per_byte_ns}]
+        work = [{"time_ns": self.packet_us * 1e3, "per_byte_ns": self.per_byte_ns}]
         transition: dict[str, object] = {"to": [{"place": "qdisc"}]}
         if self.rps_share > 0:
             model.station("cpu1", kind="preemptive-resume", policies=[{"priority": 1, **polling}])
@@ -66,7 +66,7 @@ class LinuxNapi(Traffic):
         for number in range(min(self.rings, len(self.flows))):
             model.queue(f"ring{number}", "cpu0", work, transition, priority=1, capacity_packets=self.rx_ring)
         if self.rps_share > 0:
-            steered = [{"law_ns": (self.packet_us + self.steer_us) * 1e3, "per_byte_ns": self.per_byte_ns}]
+            steered = [{"time_ns": (self.packet_us + self.steer_us) * 1e3, "per_byte_ns": self.per_byte_ns}]
             model.queue("backlog", "cpu1", steered, "qdisc", priority=1, capacity_packets=self.max_backlog)
         if self.interrupt_period_ms > 0:
             model.source("interrupts", self.interrupt_period_ms * 1e6, "interrupts")

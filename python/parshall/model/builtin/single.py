@@ -14,13 +14,13 @@ class SingleQueue(Traffic):
     cpu_mhz: float = parameter(1000.0, "MHz", "clock of the processor")
     servers: int = parameter(1, "", "processors")
     service_us: float = parameter(12.832, "us at 1 GHz", "time per packet")
-    service_law: str = parameter("constant", "", "constant or exponential")
+    service_distribution: str = parameter("constant", "", "constant or exponential")
     queue: int = parameter(50, "packets", "capacity of the queue; 0 is no limit")
 
     def build(self) -> Model:
         """Return the network."""
         model = Model("single-queue").station("cpu", servers=self.servers, clock_mhz=self.cpu_mhz)
-        key = {"constant": "value", "exponential": "mean"}.get(self.service_law, "mean")
-        service = [{"law_ns": f"{self.service_law}:{key}={self.service_us}us", "measured_at_mhz": 1000.0}]
+        key = {"constant": "value", "exponential": "mean"}.get(self.service_distribution, "mean")
+        service = [{"time_ns": f"{self.service_distribution}:{key}={self.service_us}us", "measured_at_mhz": 1000.0}]
         self.add_sources(model, ["queue"] * len(self.flows))
         return model.queue("queue", "cpu", service, FORWARDED, capacity_packets=self.queue or None)

@@ -15,7 +15,7 @@ def parameter(default: Any, unit: str, what: str, *, above_zero: bool = False) -
 
 def transmission(rate_mbps: float) -> list[dict[str, Any]]:
     """Return the service of a link: the time that a packet takes at its rate."""
-    return [{"law_ns": 0, "per_byte_ns": 8e3 / rate_mbps}]
+    return [{"time_ns": 0, "per_byte_ns": 8e3 / rate_mbps}]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,13 +79,13 @@ impl TraceMemory {
 }
 
 /// Refuses a trace that is larger than the free memory: the kernel would take it from other processes.
-fn check_memory(frames: usize, asked_bytes: u64, free_bytes: u64) -> Result<(), GenerateError> {
-    if asked_bytes <= free_bytes {
+fn check_memory(frames: usize, requested_bytes: u64, free_bytes: u64) -> Result<(), GenerateError> {
+    if requested_bytes <= free_bytes {
         return Ok(());
     }
     let found = format!(
         "of {frames} frames: live frames need {} MiB of memory for them, and {} MiB are free",
-        asked_bytes >> 20,
+        requested_bytes >> 20,
         free_bytes >> 20
     );
     let expected = "a shorter file, or --backend af-packet, which sends from the file in memory";
