@@ -20,6 +20,7 @@ from parshall.figures.figure import DARK, PAPER
 from parshall.figures.legend import COLOURS, NAMED_MAX, numbered
 from parshall.figures.overview import STATE_BINS
 from parshall.figures.reduction import FLOWS_MAX
+from parshall.report.document import image_of
 
 SPAN_NS = 10 * NS_PER_S
 GENERATOR = np.random.default_rng(12)
@@ -223,6 +224,22 @@ def test_every_figure_compiles_and_has_its_marks(flows):
         assert "mark-line" in drawing
         assert "NaN" not in drawing
         assert f"{flows:,} flow" in figure.caption
+
+
+def test_a_limit_beyond_the_axis_leaves_the_picture_and_makes_it_no_larger():
+    """A threshold may be left from a time before the log, when the window was large."""
+    sizes = set()
+    table = many_flows(2, 200, np.random.default_rng(1))
+    for threshold in (40, 4_000, 2**32 - 2):
+        column = pa.array([40] * 200 + [threshold] * 200, pa.uint32())
+        place = table.schema.get_field_index("ssthresh_segments")
+        (cwnd,) = (
+            each for each in figures(table.set_column(place, "ssthresh_segments", column)) if each.name == "cwnd"
+        )
+        drawing = image_of(cwnd.chart.to_dict(), ".svg")
+        sizes.add(re.match(r'<svg[^>]* width="(\d+)" height="(\d+)"', drawing).groups())
+        assert image_of(cwnd.chart.to_dict(), ".png")
+    assert len(sizes) == 1, sizes
 
 
 def test_one_record_is_a_point_and_no_record_no_figure():

@@ -162,7 +162,7 @@ def state_figure(
     top = column_maximum(reduced, "max")
     layers = [
         *_state_layers(reduced, data, legend, bins, unit),
-        *_dashed_layers(reduced, data, value_axis(dashed[0], unit, top), legend, bins),
+        *_dashed_layers(reduced, data, value_axis(dashed[0], unit, top), top, legend, bins),
         *pointer_layers(data, value_axis("mean", unit, top), legend, bins, tooltip),
     ]
     return frame(name, title, caption, layers, legend)
@@ -238,18 +238,23 @@ def over_bins(chart: alt.Chart, bins: Bins) -> alt.Chart:
 
 
 def _dashed_layers(
-    reduced: pl.DataFrame, data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins
+    reduced: pl.DataFrame, data: alt.InlineData, height: alt.Y, top: float, legend: Legend, bins: Bins
 ) -> list[alt.Chart]:
-    """Return layers with a limit as a dashed line; with many flows, it shows for picked flows only."""
+    """Return layers with a limit as a dashed line; with many flows, it shows for picked flows only.
+
+    What lies above `top`, the axis's end, leaves the picture there: it would else be as high as the limit.
+    """
     column = height.shorthand.split(":")[0]
     if not reduced[column].count():
         return []
     line = (
         alt.Chart(data)
-        .mark_line(interpolate="step", strokeDash=[4, 3], strokeWidth=1.2)
+        .mark_line(interpolate="step", strokeDash=[4, 3], strokeWidth=1.2, clip=True)
         .encode(x=time_axis(bins), y=height, detail=["flow:N", "part:N"])
         # An empty CSV field would be drawn as 0.
         .transform_filter(f"isValid(datum.{column})")
+        # Also what is not seen takes as many dashes as it is long.
+        .transform_calculate(**{column: f"min(datum.{column}, {3 * max(top, 1)})"})
     )
     return coloured(line, legend, 0.8, at_rest=_shows_dashed(legend))
 

@@ -30,6 +30,8 @@ from parshall.report.former import files_of, list_line, remove_files
 PAGE = "report.html"
 FIGURE_DIRECTORY = "figures"
 _PNG_SCALE = 2.0
+# No figure of ours is nearly as large.
+_LONGEST_PX = 20_000
 _MARK = re.compile(r'<path [^>]* opacity="[^>]*>')
 _VEGA = Path(__file__).with_name("page") / "vega.js"
 # The page's own sections.
@@ -153,6 +155,9 @@ def image_of(specification: Mapping[str, Any], suffix: str) -> str | bytes:
 
 
 def _pixels(drawing: str) -> bytes:
+    size = re.match(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', drawing)
+    if size and max(map(float, size.groups())) > _LONGEST_PX:
+        raise ValueError(f"it would have {size[1]} x {size[2]} pixels")
     return vl_convert.svg_to_png(_MARK.sub(_flat, drawing), scale=_PNG_SCALE)
 
 
