@@ -114,36 +114,20 @@ pub struct Description {
     pub fits_live_frames: bool,
     /// Frames of the file that is replayed.
     pub replayed_packets: Option<usize>,
-    /// All that in one line.
-    pub summary: String,
 }
 
 impl Request {
     /// What it comes to.
     pub fn describe(&self) -> Result<Description, GenerateError> {
         let workload = self.workload()?;
-        let count = self.count.map_or("packets until stopped".into(), |count| {
-            format!("{count} packets")
-        });
-        let mean_gap_ns = workload.gaps.mean_gap_ns();
-        let pace = if workload.gaps.is_none() {
-            "as fast as it can".to_string()
-        } else {
-            format!("{:.0} a second", 1e9 / mean_gap_ns)
-        };
-        let mean_frame_bytes = workload.mean_frame_bytes();
         Ok(Description {
             largest_ip_bytes: workload.largest_ip_bytes(),
             largest_frame_bytes: workload.largest_frame_bytes(),
             fits_live_frames: workload.largest_frame_bytes() <= FRAME_BYTES_MAX,
-            mean_frame_bytes,
-            mean_gap_ns,
+            mean_frame_bytes: workload.mean_frame_bytes(),
+            mean_gap_ns: workload.gaps.mean_gap_ns(),
             flows: workload.flows.count,
             replayed_packets: workload.replay.as_ref().map(|replay| replay.frames()),
-            summary: format!(
-                "{count} from {} to {} in frames of {mean_frame_bytes:.0} bytes in the mean, {pace}",
-                self.source, self.destination
-            ),
         })
     }
 
