@@ -409,6 +409,28 @@ static __always_inline int may_be_delivered(const struct path_packet *packet, co
 	       !(packet->seen & (BIT(STAGE_PRE_ROUTING) | LEAVING)) && is_tcp(skb);
 }
 
+/*
+ * Whether an sk_buff has another IP header than the packet that came in at its address, as far as both are known. Compared
+ * is what neither joining nor translation of addresses changes: the identification of IPv4, and one end of IPv6.
+ */
+static __noinline int has_another_header(const struct path_packet *packet, const struct sk_buff *skb, __u32 place)
+{
+	const struct path_identity *identity;
+	__u32 ip[10];
+
+	if (!packet || !options.reads_headers || packet->is_ignored || !(packet->seen & ARRIVING))
+		return 0;
+	identity = bpf_map_lookup_elem(&path_identities, &place);
+	if (!identity || skb->protocol != bpf_htons(identity->ethernet_protocol) ||
+	    bpf_probe_read_kernel(ip, 20, skb->head + skb->network_header) ||
+	    *(const __u8 *)ip >> 4 != identity->ip_version)
+		return 0;
+	if (identity->ip_version == 4)
+		return number16((const __u8 *)ip + 4) != identity->ip_id;
+	return !bpf_probe_read_kernel(ip, 40, skb->head + skb->network_header) &&
+	       ip[5] != *(const __u32 *)(identity->source + 12) && ip[9] != *(const __u32 *)(identity->destination + 12);
+}
+
 /* Makes room for the drops of a reason that is new to this measurement. */
 static __noinline int add_reason(__u32 reason)
 {
@@ -461,7 +483,7 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 	drops = count_drop(reason);
 	if (!packet)
 		return 0;
-	if (!is_same(packet, skb) || is_copy(skb, reason)) {
+	if (!is_same(packet, skb) || is_copy(skb, reason) || has_another_header(packet, skb, place)) {
 		end_before(packet, place);
 		return 0;
 	}
