@@ -57,9 +57,15 @@ static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u3
 		return packet;
 	}
 	whole = stage == STAGE_START_XMIT ? whole_of(skb) : 0;
-	if (whole || is_ours || !(options.stages & ARRIVING))
-		begin_packet(skb, stage, netns, 0, whole);
-	return whole ? find_packet(skb, place) : 0;
+	if (!whole && !is_ours && options.stages & ARRIVING)
+		return 0;
+	begin_packet(skb, stage, netns, 0, whole);
+	if (!whole && is_ours)
+		return 0;
+	packet = find_packet(skb, place);
+	if (packet && !whole)
+		packet->seen |= CAME_IN;
+	return whole ? packet : 0;
 }
 
 /* A stage on the way in that neither begins nor ends a packet. */

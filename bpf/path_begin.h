@@ -151,13 +151,18 @@ static __always_inline void begin_at_arrival(struct path_packet *packet, struct 
 	arrival->time_ns = 0;
 }
 
-/* Notes the time of a stage. What passes it more than once keeps the first. */
+/*
+ * Notes a stage, and its time. What passes it more than once keeps the first. What is ignored has no times, but stages: by
+ * them it is known on its way, and would else begin anew at the next one.
+ */
 static __always_inline void pass(struct path_packet *packet, const __u32 stage)
 {
-	if (!packet->is_ignored && !(packet->seen & BIT(stage))) {
-		__u64 past_ns = bpf_ktime_get_ns() - packet->time_ns;
+	if (!(packet->seen & BIT(stage))) {
+		if (!packet->is_ignored) {
+			__u64 past_ns = bpf_ktime_get_ns() - packet->time_ns;
 
-		packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
+			packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
+		}
 		packet->seen |= BIT(stage);
 	}
 	packet->last_stage = stage;

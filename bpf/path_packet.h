@@ -41,6 +41,7 @@ struct {
 		    BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))
 #define ARRIVING (BIT(STAGE_GRO) | BIT(STAGE_NETIF_RX) | BIT(STAGE_RECEIVE))
 /* Beside the stages that a packet has passed: */
+#define CAME_IN BIT(27) /* by an interface, where no stage of that is measured */
 #define STACKED BIT(28) /* given to an interface that stands on another one */
 #define REFUSED BIT(29) /* by a full accept queue */
 #define JOINED BIT(30) /* with others to one, whose head it need not be */
@@ -399,7 +400,7 @@ static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 	if (seen & CUT)
 		return PATH_SEGMENTED;
 	if (seen & LEAVING)
-		return seen & ARRIVING ? PATH_FORWARDED : PATH_SENT;
+		return seen & (ARRIVING | CAME_IN) ? PATH_FORWARDED : PATH_SENT;
 	/* IPv6 joins behind local_in. */
 	if (seen & JOINED && !(seen & DELIVERING & ~BIT(STAGE_LOCAL_IN)))
 		return otherwise == PATH_OVERWRITTEN ? PATH_OVERWRITTEN : PATH_MERGED;
@@ -434,7 +435,7 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
 	}
 	record->time_ns = packet->time_ns;
 	__builtin_memcpy(record->offset_ns, packet->offset_ns, sizeof(record->offset_ns));
-	record->seen = packet->seen & ~(STACKED | REFUSED | JOINED | CUT);
+	record->seen = packet->seen & ~(CAME_IN | STACKED | REFUSED | JOINED | CUT);
 	record->stolen_ns = packet->first_cpu == (__u16)cpu ? (__u32)now->stolen_ns - packet->stolen_from_ns : ~0u;
 	record->interface_out = packet->interface_out;
 	record->reason = packet->reason;

@@ -139,3 +139,27 @@ def test_reads_are_those_of_the_chosen_control_group(pair: Any, control_group: P
     (whole,) = (row for row in profile.summary.reads if row["kind"] == "whole")
     assert 0 < whole["events"] <= count
     assert whole["events"] == profile.summary.ledger["hooks"][1]["seen"]
+
+
+@pytest.mark.parametrize("by", ["none", "cgroup"])
+def test_what_a_control_group_receives_is_known_without_a_log(pair: Any, control_group: Path, by: str) -> None:
+    left, right, link = pair
+    address = str(link.address(right))
+    enter = f"open({str(control_group / 'cgroup.procs')!r}, 'w').write('0') if sys.argv[1] == 'alpha' else None; "
+    readers = run_each(right, READ.replace("s = socket", f"{enter}s = socket", 1), address)
+    assert [process.stdout.readline() for process in readers] == ["bound\n"] * 2
+    options: dict[str, Any] = {"by": by} if by == "cgroup" else {"cgroup": control_group}
+    with PathProfile(netns=right.namespace, filter="udp portrange 9001-9002", **options) as profile:
+        end_each(run_each(left, SEND, address))
+        end_each(readers)
+    counts = [count for _, count in SENT.values()]
+    if by == "none":
+        assert profile.summary.paths["delivered"] == SENT["alpha"][1]
+        return
+    found = {
+        row["group"]["cgroup_id"]: row["packets"]
+        for row in profile.summary.times
+        if row["group"] and (row["path"], row["stage"]) == ("delivered", "whole")
+    }
+    assert found[control_group.stat().st_ino] == SENT["alpha"][1]
+    assert sum(found.values()) == sum(counts) and 0 not in found

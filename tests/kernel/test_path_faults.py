@@ -340,6 +340,16 @@ def continues(path: Path, measurement: Measurement, until: Callable[..., None]) 
     assert not measurement.has_ended()
 
 
+@pytest.mark.parametrize(
+    ("stages", "is_said"), [("receive,local_in", True), ("receive,socket_in", False), ("queue,start_xmit", False)]
+)
+def test_stages_at_which_no_receiver_is_known_are_named(pair: Any, stages: str, is_said: bool) -> None:
+    result = run("--netns", pair[1].namespace, "--stages", stages, "--by", "cgroup", "--duration", "0.2")
+    assert result.returncode == 0, result.stderr
+    line = "parshall: path: what comes in has no control group without the stage socket_in: add it to --stages"
+    assert (line in result.stderr.splitlines()) == is_said
+
+
 def test_an_interface_that_is_removed_while_measuring(bed: Any, until: Any, tmp_path: Path) -> None:
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right, backend="veth")

@@ -21,7 +21,7 @@ from path_run import check_balance, run
 from test_path_truth import has_stage, measured, paths_of
 
 from parshall.errors import ParshallError
-from parshall.instruments.path import PathLog, PathProfile
+from parshall.instruments.path import PathProfile
 from parshall.instruments.path.stages import ALL_STAGES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
@@ -229,37 +229,6 @@ def test_an_interface_of_another_namespace_with_the_same_number_is_another(bed, 
     summary = profile.stop()
     check_balance(summary.ledger)
     assert summary.paths["sent"] == 50, summary.paths
-
-
-@pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
-@pytest.mark.parametrize("version", [4, 6])
-def test_what_a_host_sends_by_an_interface_is_followed_from_the_routing_on(bed, tmp_path, version, log):
-    """Before routing a packet has no interface of its own: `local_out` knows where it will go."""
-    sender, *receivers = (bed.host(name) for name in "abc")
-    links = [bed.link(sender, receiver, backend="veth") for receiver in receivers]
-    name = links[0].interface(sender)
-    path = tmp_path / "log.arrow" if log else None
-    stages = ALL_STAGES if log else None
-    with sender.enter():
-        number = socket.if_nametoindex(name)
-        profile = PathProfile(path, interface=[name], filter="udp port 9000", stages=stages, by="interface")
-    for link, receiver, count in zip(links, receivers, (50, 70), strict=True):
-        address = str(link.address(receiver, version))
-        with socket_at(sender, "::" if version == 6 else "0.0.0.0", socket.SOCK_DGRAM) as sending:
-            for _ in range(count):
-                sending.sendto(bytes(100), (address, 9000))
-    summary = profile.stop()
-    check_balance(summary.ledger)
-    assert summary.paths["sent"] == 50, summary.paths
-    for row in summary.times:
-        assert row["packets"] == 50 if row["path"] == "sent" else not row["packets"], row
-    assert {"queue", "start_xmit", "whole"} <= {row["stage"] for row in summary.times if row["path"] == "sent"}
-    groups = [row["group"]["interface"] for row in summary.times if row["group"]]
-    assert set(groups) == {number}
-    if log:
-        rows = PathLog(path).packets
-        assert set(rows["interface"].to_pylist()) == {number}
-        assert set(rows["first_stage"].cast("string").to_pylist()) == {"local_out"}
 
 
 @pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])

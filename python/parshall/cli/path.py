@@ -22,7 +22,7 @@ from parshall.host.stopping import Stopping
 from parshall.instruments.path import PathProfile, PathSummary
 from parshall.instruments.path.histograms import as_object
 from parshall.instruments.path.profile import DEFAULT_PACKETS_MAX, DEFAULT_RING_BYTES
-from parshall.instruments.path.stages import STAGES
+from parshall.instruments.path.stages import STAGES, is_receiver_unknown
 
 _TIME_ONLY = "cycles, instructions: not measured (time only)"
 _JOIN_OPTIONS = ("files", "join", "output", "quiet", "as_json")
@@ -128,6 +128,8 @@ def command(
             before=start_others,
         )
         with profile:
+            if (cgroup is not None or by == "cgroup") and is_receiver_unknown(profile.options["stages"]):
+                say("path", "what comes in has no control group without the stage socket_in: add it to --stages")
             report_start("path", many(len(profile.options["stages"]), "stage"), quiet=quiet)
             watch("path", profile, stopping, _progress, quiet=quiet, duration_s=duration)
         summary = profile.stop()

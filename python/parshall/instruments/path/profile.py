@@ -11,7 +11,7 @@ from parshall.host import namespaces, privileges
 from parshall.host.environment import as_json, environment
 from parshall.host.session import Session, Summary, check_choice, check_text, request_json
 from parshall.instruments.path.probe_cost import LESS_PROBES, less_probes
-from parshall.instruments.path.stages import ALL_STAGES, LIGHT_STAGES, READY_STAGE, STAGES
+from parshall.instruments.path.stages import ALL_STAGES, LIGHT_STAGES, READY_STAGE, SOCKET_STAGE, STAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -212,8 +212,10 @@ class PathProfile(Session[PathSummary]):
         before: Callable[[], None] = lambda: None,
     ) -> None:
         chosen = list(stages if stages is not None else ALL_STAGES if path else LIGHT_STAGES)
-        if reads and stages is None and READY_STAGE not in chosen:
-            chosen.append(READY_STAGE)
+        if stages is None:
+            needed = [READY_STAGE] if reads else []
+            needed += [SOCKET_STAGE] if cgroup is not None or by == "cgroup" else []
+            chosen += [name for name in needed if name not in chosen]
         unknown = [name for name in chosen if name not in STAGES]
         if unknown or not chosen:
             raise UsageError(f"--stages {','.join(unknown)}: expected names out of {', '.join(STAGES)}")

@@ -1,5 +1,7 @@
 """The stages of the packet path: their names, and where each is in the kernel."""
 
+from collections.abc import Collection
+
 # In the order in which packets pass them; `enum path_stage` of bpf/abi.h.
 STAGES = {
     "xdp": "native XDP of the interfaces named by -i: the driver has a packet",
@@ -35,5 +37,12 @@ LIGHT_STAGES = ("gro", "netif_rx", "receive", "local_in", "local_out", "queue", 
 """The stages of the histogram mode: forwarded packets pass four of them."""
 READY_STAGE = "data_ready"
 """Where reads begin."""
+SOCKET_STAGE = "socket_in"
+"""Where what comes in finds its socket, and with it its control group."""
 SENDING_STAGES = ("local_out", "post_routing", "socket_out", "queue", "qdisc_enqueue", "start_xmit", "xmit")
 """A packet of this host passes one of these first."""
+
+
+def is_receiver_unknown(stages: Collection[str]) -> bool:
+    """Whether packets that come in are measured at these stages, and none says whose they are."""
+    return bool({"gro", "netif_rx", "receive"} & {*stages}) and SOCKET_STAGE not in stages
