@@ -4,7 +4,7 @@ import itertools
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,14 @@ from parshall.cli.lab import published, run_study
 from parshall.errors import ParshallError, UsageError
 from parshall.lab import Figure, Host, Measure, Program, Setting, Statement, Study, Table, grid, load
 from parshall.lab.bundle import ABOUT, Bundle
-from parshall.lab.comparison import DIFFERENT, SAME, UNSTABLE
+from parshall.lab.comparison import ALONE, DIFFERENT, SAME
 from parshall.lab.drawing import draw, share_range
 from parshall.lab.evaluation import EVALUATION, evaluate
 from parshall.lab.laboratory import plan
 from parshall.lab.report import runs_sentence, write_report
 from parshall.lab.run import RECORD, balances
 from parshall.lab.study import CONTROLS, Finding, check
-from parshall.statistics import Difference, difference, has_drift, holm, mean_interval, paired_difference
 from parshall.studies import NAMES, path_of
-
-BUNDLES = 1000
-# A binomial count of 1,000 with 95 % leaves 930 to 970 once in 300 times; the seed is fixed.
-COVERED = range(930, 971)
 
 
 def setting(_level: dict[str, Any], duration_s: float) -> Setting:
@@ -193,77 +188,6 @@ def test_benchmarks_that_are_studies_are_valid(name: str) -> None:
     assert study.name == name and study.statements
 
 
-# --- statistics -----------------------------------------------------------------------------------------------
-
-
-def number_around(value: float, intervals: Iterable[Any]) -> int:
-    """How many intervals cover a value."""
-    return sum(each.low <= value <= each.high for each in intervals)
-
-
-@pytest.mark.parametrize("repeats", [3, 7, 20])
-def test_intervals_of_the_mean_cover_it_as_often_as_they_say(repeats: int) -> None:
-    random = np.random.default_rng(repeats)
-    bundles = (random.normal(100, 15, repeats).tolist() for _ in range(BUNDLES))
-    assert number_around(100, (table_of({1: times}).summary("time", load=1) for times in bundles)) in COVERED
-
-
-@pytest.mark.parametrize("repeats", [3, 7, 20])
-def test_intervals_of_differences_within_a_bundle_cover_them_although_the_machine_drifts(repeats: int) -> None:
-    random = np.random.default_rng(repeats)
-
-    def found() -> Difference | None:
-        # Both levels of a repeat see the same state of the machine, which changes much between repeats.
-        drift = random.normal(0, 50, repeats)
-        values = {1: 100 + drift + random.normal(0, 5, repeats), 2: 110 + drift + random.normal(0, 5, repeats)}
-        table = table_of({load: each.tolist() for load, each in values.items()})
-        return table.difference("time", {"load": 1}, {"load": 2})
-
-    assert number_around(10, (found() for _ in range(BUNDLES))) in COVERED
-
-
-@pytest.mark.parametrize("repeats", [5, 7, 20])
-def test_intervals_of_differences_between_bundles_cover_them_with_unequal_variances(repeats: int) -> None:
-    random = np.random.default_rng(repeats)
-    found = (
-        difference(random.normal(100, 5, repeats).tolist(), random.normal(110, 15, repeats).tolist())
-        for _ in range(BUNDLES)
-    )
-    assert number_around(10, found) in COVERED
-
-
-def test_an_interval_agrees_with_a_textbook() -> None:
-    # Student (1908): additional hours of sleep of ten patients, mean 1.58, 95 % interval 0.700 to 2.460.
-    first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
-    second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
-    found = paired_difference(first, second)
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx((0.7001, 2.4599), abs=1e-4)
-    assert found.p == pytest.approx(0.002833, abs=1e-6)
-    # Welch's test of the same: 95 % interval -0.2055 to 3.3655, p = 0.07939.
-    welch = difference(first, second)
-    assert welch is not None
-    assert (welch.low, welch.high, welch.p) == pytest.approx((-0.2055, 3.3655, 0.07939), abs=1e-4)
-
-
-def test_constants_differ_exactly_and_single_values_not_at_all() -> None:
-    found = difference([5.0] * 3, [6.0] * 3)
-    assert found is not None and (found.low, found.high, found.p) == (1, 1, 0)
-    assert paired_difference([1.0], [2.0]) is None
-    assert np.isnan(mean_interval([1.0])).all()
-
-
-def test_probabilities_are_corrected_for_their_number() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-
-
-def test_a_drift_is_found_and_noise_is_not() -> None:
-    random = np.random.default_rng(1)
-    noise = [random.normal(100, 3, 7) for _ in range(20)]
-    assert not has_drift([each.tolist() for each in noise])
-    assert has_drift([(each + 2 * np.arange(7)).tolist() for each in noise])
-
-
 # --- bundles --------------------------------------------------------------------------------------------------
 
 
@@ -272,7 +196,7 @@ def test_a_bundle_gives_a_table_with_a_row_for_each_run(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path / "b", study, {1: [1, 2], 2: [3, 4], 3: [5, 6]})
     evaluate(bundle, study)
     frame = pl.read_parquet(tmp_path / "b/results.parquet")
-    assert frame.columns == ["run", "repeat", "control", "status", "failure", "load", "time"]
+    assert frame.columns == ["run", "repeat", "session", "side", "control", "status", "failure", "load", "time"]
     assert frame.filter(control="").sort("load", "repeat")["time"].to_list() == [1, 2, 3, 4, 5, 6]
     assert frame.filter(control="no traffic")["time"].null_count() == 2
     whole = runs_sentence(bundle, {"failures": []})
@@ -305,7 +229,7 @@ def test_what_a_part_of_a_study_did_not_measure_is_said_and_a_whole_study_may_no
     assert (found["figures"][0]["finding"], len(found["figures"][0]["points"])) == ("", 2)
     part.write_about()
     page = write_report([part.directory]).read_text()
-    assert "parshall lab run study.py --at load=1,2 --repeats 1 --seed 1" in page
+    assert "parshall lab run study.py --repeats 1 --at load=1,2 --seed 1" in page
 
     whole = write_bundle(tmp_path / "whole", study, {1: [1.0], 2: [2.0], 3: [3.0]})
     found = evaluate(whole, study)
@@ -585,22 +509,45 @@ def test_a_report_runs_no_code_of_a_bundle_and_escapes_its_texts(tmp_path: Path)
     assert not list(tmp_path.glob("escaped*")) and not list(tmp_path.parent.glob("escaped*"))
 
 
-def test_two_bundles_are_compared_with_honest_verdicts(tmp_path: Path) -> None:
+def test_two_sessions_cannot_tell_a_change_from_the_machine(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     study = study_of()
+    for name, mean in (("before", 300.0), ("after", 400.0)):
+        times = {load: random.normal(mean, 1, 7).tolist() for load in (1, 2, 3)}
+        evaluate(write_bundle(tmp_path / name, study, times), study)
+    page = write_report([tmp_path / "before", tmp_path / "after"], tmp_path / "out").read_text()
+    assert page.count(f'data-label="verdict">{ALONE}') == 3
+    assert "run both in turns, in one bundle" in page
 
-    def times(of_load_3: float) -> dict[int, list[float]]:
-        return {load: random.normal(mean, 1, 7).tolist() for load, mean in ((1, 100), (2, 200), (3, of_load_3))}
 
-    for name, mean in (("before", 300.0), ("after", 310.0)):
-        evaluate(write_bundle(tmp_path / name, study, times(mean)), study)
+def test_bundles_of_several_sessions_are_compared_by_session(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    study = study_of(has_controls=False)
+    for name, of_load_3 in (("before", 300.0), ("after", 400.0)):
+        # Sessions differ by 5 %, runs of a session by less than 1 %.
+        common = np.repeat(np.exp(random.normal(0, 0.05, 4)), 3)
+        times = {
+            load: (common * random.normal(mean, 1, 12)).tolist() for load, mean in ((1, 100), (2, 200), (3, of_load_3))
+        }
+        bundle = write_bundle(tmp_path / name, study, times)
+        for number, planned in enumerate(bundle.about["plan"]):
+            path = tmp_path / name / f"runs/{number:05}" / RECORD
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"session": planned["repeat"] // 3}))
+        evaluate(bundle, study)
     page = write_report([tmp_path / "before", tmp_path / "after"], tmp_path / "out").read_text()
     assert page.count(f'data-label="verdict">{DIFFERENT}') == 1
     assert page.count(f'data-label="verdict">{SAME}') == 2
-    drifting = {load: [value + 10 * repeat for repeat, value in enumerate(each)] for load, each in times(310).items()}
-    evaluate(write_bundle(tmp_path / "drifting", study, drifting), study)
-    page = write_report([tmp_path / "before", tmp_path / "drifting"], tmp_path / "out").read_text()
-    assert page.count(f'data-label="verdict">{UNSTABLE}') == 3
+    assert "Of 3 comparisons 1 are different" in page
+
+
+def test_a_machine_that_changed_is_named_in_a_comparison(tmp_path: Path) -> None:
+    study = study_of()
+    steady = np.random.default_rng(3).normal(100, 1, (3, 9))
+    for name, values in (("before", steady), ("after", steady + 10 * np.arange(9))):
+        times = {load: each.tolist() for load, each in zip((1, 2, 3), values, strict=True)}
+        evaluate(write_bundle(tmp_path / name, study, times), study)
+    page = write_report([tmp_path / "before", tmp_path / "after"], tmp_path / "out").read_text()
+    assert "The machine changed while one of them was measured: time." in page
 
 
 def test_bundles_of_two_studies_are_not_compared(tmp_path: Path) -> None:
@@ -631,7 +578,7 @@ study = Study("mine", "title", "question", setting, levels=grid(n=[1]), measures
         ('"workload"', '"server"', "no program has the role workload"),
         ('"workload"', '"load"', "role 'load': expected instrument, server, workload"),
         ("levels=grid(n=[1])", "levels=[]", "levels: is empty"),
-        ("grid(n=[1])", "grid(run=[1])", "'run': is the name of two columns"),
+        ("grid(n=[1])", "grid(run=[1])", "'run': is a column of every table"),
         ("measures=[]", "measures=[], repeats=0", "repeats 0: expected at least 1"),
         ("measures=[]", 'measures=[], figures=[Figure("f", "t", "m", ["n"])]', "figure f: no factor or measure 'm'"),
         ("from parshall.lab import *", "raise ValueError('no')", "mine.py:2: ValueError: no"),
@@ -647,16 +594,3 @@ def test_a_wrong_study_is_refused_with_file_and_line(tmp_path: Path, old: str, n
     with pytest.raises(UsageError, match=message) as raised:
         load(path)
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
-
-
-def test_a_change_is_described_with_its_interval_and_sign() -> None:
-    table = table_of({1: [100, 110, 90], 2: [50, 56, 44], 3: [101, 109, 91]})
-    text, sign = table.change("time", {"load": 1}, {"load": 2})
-    # Differences -50, -54, -46: mean -50, half-width 4.303 * 4 / sqrt(3) = 9.94.
-    assert (text, sign) == ("100 to 50 ms, -50.0 % (95 % interval -59.9 to -40.1 %)", -1)
-    assert table.change("time", {"load": 1}, {"load": 3})[1] == 0
-    in_percent = Table(study_of(measures=[Measure("time", "%", lambda run: None)]), table.frame, [])
-    assert in_percent.change("time", {"load": 1}, {"load": 2}, ".0f")[0].endswith(
-        "-50.0 points (95 % interval -59.9 to -40.1 points)"
-    )
-    assert table.change("time", {"load": 1}, {"load": 9}) == ("not measured often enough", 0)

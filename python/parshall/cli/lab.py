@@ -9,13 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.options import count_option
+from parshall.cli.options import count_option, time_option
 from parshall.errors import UsageError, printable
 from parshall.host.messages import progress_line, say, show, show_paragraphs
+from parshall.host.quantities import many
 from parshall.host.stopping import Stopping
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
 
+BUDGET_S = 20 * 60.0
 # What is shown of a statement.
 _STATED = ("source", "published", "measured", "is_same", "reason")
 
@@ -39,14 +41,18 @@ def list_studies(as_json: options.Json = False) -> None:
             )
             for is_quick, repeats in ((True, study.quick_repeats), (False, study.repeats))
         ]
-        rows.append({"name": study.name, "title": study.title, "quick_s": times[0], "full_s": times[1]})
+        budget_s = BUDGET_S if study.repeats > 1 else None
+        times_s = {"quick_s": times[0], "full_s": times[1], "budget_s": budget_s}
+        rows.append({"name": study.name, "title": study.title, **times_s})
     if as_json:
         print(json.dumps(rows))
         return
     width = max(len(row["name"]) for row in rows)
     for row in rows:
         show(f"{row['name']:{width}}  {row['title']}")
-        show(f"{'':{width}}  {_time(row['full_s'])}, with --quick {_time(row['quick_s'])}")
+        until = f"until decided, at most {_time(row['budget_s'])}; " if row["budget_s"] else ""
+        spans = f"--quick {_time(row['quick_s'])}, --full {_time(row['full_s'])}"
+        show(f"{'':{width}}  {until}{spans}")
 
 
 @app.command("run")
@@ -55,7 +61,14 @@ def run_study(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory of the results [default: lab-STUDY]")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer levels and repeats, shorter workloads")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few levels and repeats, short workloads")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All levels and repeats of a built-in study")] = False,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="Go on until each statement is decided; built-in studies do")
+    ] = False,
+    budget: Annotated[
+        float | None, time_option("--budget", help="Until decided, but no longer than this [default: 20m]")
+    ] = None,
     at: Annotated[
         list[str] | None,
         typer.Option("--at", metavar="FACTOR=VALUE[,...]", help="Only levels with these values; repeatable"),
@@ -69,28 +82,54 @@ def run_study(
 ) -> int:
     """Run a study and write its report."""
     from parshall.lab.study import load
-    from parshall.studies import NAMES, path_of
+    from parshall.studies import DIRECTORY, NAMES, path_of
 
     how = _how(hosts, on_failure)
     chosen = [path_of(name) for name in (NAMES if study == "all" else [study])]
     wanted = _values_of_factors(at or [])
     # Every study is read before the first one runs.
-    studies = [(path, load(path)) for path in chosen]
-    for _, loaded in studies:
-        loaded.narrowed(wanted, is_quick=quick)
-    how |= {"is_quick": quick, "at": wanted, "repeats": repeats, "seed": seed}
+    studies = []
+    for path in chosen:
+        loaded = load(path)
+        form = _form(loaded, path.parent == DIRECTORY, quick, full, repeats, until_decided, budget)
+        loaded.narrowed(wanted, is_quick=form["is_quick"])
+        studies.append((path, loaded, form))
+    how |= {"at": wanted, "seed": seed}
     done = []
     with Stopping() as stopping:
-        for path, loaded in studies:
+        for path, loaded, form in studies:
             base = output or Path("lab-all" if study == "all" else f"lab-{loaded.name}")
             directory = base / loaded.name if study == "all" else base
-            bundle = _run_one(loaded, path, directory, how, quiet, stopping)
+            bundle = _run_one(loaded, path, directory, how | form, quiet, stopping)
             done.append(_finish(bundle, loaded, quiet, as_json))
             if stopping.is_requested():
                 break
     if as_json:
         print(json.dumps(done if study == "all" else done[0]))
     return 130 if stopping.is_requested() else max(_status(each) for each in done)
+
+
+def _form(
+    study: Any,
+    is_built_in: bool,
+    quick: bool,
+    full: bool,
+    repeats: int | None,
+    until_decided: bool,
+    budget_s: float | None,
+) -> dict[str, Any]:
+    """Return which levels of a study run, how often or how long: arguments of the laboratory."""
+    decides = until_decided or budget_s is not None
+    if decides and (quick or repeats is not None):
+        given = "--quick" if quick else "--repeats"
+        raise UsageError(f"{given}: a study that goes on until it is decided has no fixed repeats; leave one out")
+    if decides and not study.statements:
+        raise UsageError(f"{study.name}: has no statements that could be decided; give --repeats")
+    # What is computed, not measured, says the same at each repeat.
+    if is_built_in and not quick and not full and repeats is None:
+        decides = decides or study.repeats > 1
+    is_short = quick or (is_built_in and decides and not full)
+    return {"is_quick": is_short, "repeats": repeats, "budget_s": (budget_s or BUDGET_S) if decides else None}
 
 
 def _how(hosts: Path | None, on_failure: str) -> dict[str, Any]:
@@ -121,13 +160,15 @@ def _run_one(study: Any, path: Path, directory: Path, how: dict[str, Any], quiet
 
     if how["site"] is None:
         privileges.require_bpf("lab", "CAP_SYS_ADMIN")
-    is_quick = how["is_quick"]
+    is_quick, budget_s = how["is_quick"], how["budget_s"]
     repeats = how["repeats"] or (study.quick_repeats if is_quick else study.repeats)
     part = study.narrowed(how["at"], is_quick=is_quick)
     planned = laboratory.plan(part, is_quick=is_quick, repeats=repeats, seed=how["seed"])
     if not quiet:
         needed_s = laboratory.estimate_s(study, planned, is_quick=is_quick)
-        say("lab", f"{study.name}: {len(planned)} runs, {_time(needed_s)}, into {directory}")
+        count = f"{len(planned)} runs, {_time(needed_s)}"
+        limit = f"until {many(len(study.statements), 'statement')} are decided, at most {_time(budget_s or 0)}"
+        say("lab", f"{study.name}: {limit if budget_s else count}, into {directory}")
     progress = _Progress(study.name, quiet)
     how = {**how, "is_built_in": path.parent == DIRECTORY, "progress": progress.show, "stopping": stopping}
     bundle = laboratory.run(study, path.read_text(), directory, **how)
@@ -138,6 +179,7 @@ def _run_one(study: Any, path: Path, directory: Path, how: dict[str, Any], quiet
 @app.command("resume")
 def resume_study(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of an interrupted study")],
+    budget: Annotated[float | None, time_option("--budget", help="Go on for this time with what is undecided")] = None,
     hosts: Hosts = None,
     on_failure: OnFailure = "continue",
     quiet: options.Quiet = False,
@@ -151,7 +193,7 @@ def resume_study(
     study = laboratory.study_of(Bundle.open(directory))
     progress = _Progress(study.name, quiet)
     with Stopping() as stopping:
-        bundle = laboratory.resume(directory, **how, progress=progress.show, stopping=stopping)
+        bundle = laboratory.resume(directory, more_s=budget or 0.0, **how, progress=progress.show, stopping=stopping)
         progress.end()
         done = _finish(bundle, study, quiet, as_json)
     if as_json:
@@ -180,7 +222,8 @@ def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool) -> dict[str, An
             say("lab", f"{unbalanced} ledgers do not balance; see the report")
     if not as_json:
         for statement in evaluation["statements"]:
-            show(f"{_verdict(statement['is_same']):9} {statement['source']}: {statement['measured']}")
+            why = f" ({statement['reason']})" if statement["is_same"] is None and statement["reason"] else ""
+            show(f"{_verdict(statement['is_same']):9} {statement['source']}: {statement['measured']}{why}")
         show(report)
     return {
         "study": study.name,
@@ -260,15 +303,35 @@ def _built_in() -> list[Any]:
     return [load(path_of(name)) for name in NAMES]
 
 
+def _look_text(look: Any) -> str:
+    """Return what a look at the statements found, with the intervals of those that are open."""
+    text = f"after {look.blocks} blocks {len(look.statements) - len(look.open)} of {len(look.statements)} decided"
+    return f"{text}{'; open: ' if look.open else ''}{'; '.join(map(_open_text, look.open))}"
+
+
+def _open_text(statement: dict[str, Any]) -> str:
+    low, high, limit = (statement[name] for name in ("low", "high", "limit"))
+    if low is None or limit is None:
+        return str(statement["source"])
+    unit = f" {statement['unit']}".rstrip()
+    return f"{statement['source']} ({low:+.3g} to {high:+.3g}{unit}, held against {limit:.3g}{unit})"
+
+
 class _Progress:
     """One line of progress on a terminal; nothing in a pipe."""
 
     def __init__(self, name: str, quiet: bool) -> None:
         self._name = name
+        self._is_quiet = quiet
         self._is_shown = not quiet and sys.stderr.isatty()
 
     def show(self, progress: Any) -> None:
-        """Show what runs next, and the time left."""
+        """Show what runs next, and the time left; after a look, what is decided and what is open."""
+        if not progress.what:
+            self.end()
+            if not self._is_quiet:
+                say("lab", _look_text(progress.look))
+            return
         if not self._is_shown:
             return
         text = (

@@ -10,7 +10,32 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-Program = subprocess.Popen[Any]
+
+class Program(subprocess.Popen[Any]):
+    """A program that notes its CPU time when `poll` finds that it has ended.
+
+    Attributes
+    ----------
+    cpu_s : float or None
+        CPU time of the program and of the children that it waited for, seconds; None while it runs, or when `wait`
+        took its exit status.
+    """
+
+    cpu_s: float | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit status; None while it runs."""
+        if self.returncode is None:
+            try:
+                ended, status, usage = os.wait4(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                # Another thread has just taken it.
+                return super().poll()
+            if ended:
+                self.returncode = os.waitstatus_to_exitcode(status)
+                self.cpu_s = usage.ru_utime + usage.ru_stime
+        return self.returncode
+
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -95,4 +120,4 @@ def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
         if before is not None:
             before()
 
-    return subprocess.Popen(command, preexec_fn=end_with_parent, **options)
+    return Program(command, preexec_fn=end_with_parent, **options)

@@ -23,10 +23,10 @@ _LISTEN = "0A"
 Popen = Callable[..., "subprocess.Popen[Any]"]
 
 
-def _popen(command: Sequence[str], *, cpu: int | None = None, **options: Any) -> "subprocess.Popen[Any]":
+def _popen(command: Sequence[str], *, cpu: int | None = None, **options: Any) -> programs.Program:
     """Start a program in this process's own namespace, on a CPU."""
 
-    def start() -> "subprocess.Popen[Any]":
+    def start() -> programs.Program:
         before = os.sched_getaffinity(0)
         if cpu is not None:
             os.sched_setaffinity(0, {cpu})
@@ -113,6 +113,11 @@ class Agent:
     def is_running(self, name: str) -> bool:
         """Whether a program still runs."""
         return self._programs[name].poll() is None
+
+    def cpu_s(self, name: str) -> float | None:
+        """Return the CPU time of a program that has ended, with that of its children, seconds."""
+        program = self._programs[name]
+        return program.cpu_s if isinstance(program, programs.Program) else None
 
     def cpu_ticks(self, name: str) -> int:
         """Return the CPU time of a program so far, in clock ticks."""

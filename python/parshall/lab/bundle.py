@@ -16,7 +16,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.host.input_file import brief, read_json
 from parshall.host.whole_file import write_whole
 from parshall.lab.run import RECORD, AbsentError, Run
-from parshall.lab.study import NO_TRAFFIC, Study
+from parshall.lab.study import COLUMNS, NO_TRAFFIC, Study, line_of
 
 FORMAT_VERSION = 1
 ABOUT, RESULTS, STUDY, RUNS, LOCK = "bundle.json", "results.parquet", "study.py", "runs", ".lock"
@@ -142,6 +142,10 @@ class Bundle:
         """Whether a run is finished."""
         return self._run_directory(number).is_dir()
 
+    def last_end_s(self) -> float:
+        """Return when the last run was written, seconds since 1970; 0 without runs."""
+        return max((path.stat().st_mtime for path in (self.directory / RUNS).glob(f"*/{RECORD}")), default=0.0)
+
     def has_failed(self, number: int) -> bool:
         """Whether a run is finished, and failed."""
         return self.has_run(number) and bool(self._record(number)["failure"])
@@ -177,7 +181,7 @@ class Bundle:
         return [Run(self._run_directory(number), self._record(number)) for number in numbers]
 
     def table(self, study: Study) -> pl.DataFrame:
-        """Return one row a run: ``run``, ``repeat``, ``control``, ``status``, ``failure``, factors, measures.
+        """Return one row a run: the columns of `COLUMNS`, factors, measures.
 
         Measures of runs that failed or had no traffic are null. Raises `ParshallError` when a measure fails.
         """
@@ -185,11 +189,13 @@ class Bundle:
         schema = {
             "run": pl.Int64,
             "repeat": pl.Int64,
+            "session": pl.Int64,
+            "side": pl.String,
             "control": pl.String,
             "status": pl.String,
             "failure": pl.String,
         } | {measure.name: pl.Float64 for measure in study.measures}
-        columns = [*list(schema)[:5], *study.factors, *list(schema)[5:]]
+        columns = [*COLUMNS, *study.factors, *(measure.name for measure in study.measures)]
         return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None).select(
             [pl.col(name) if rows and name in rows[0] else pl.lit(None).alias(name) for name in columns]
         )
@@ -215,11 +221,19 @@ class Bundle:
             ) from None
 
 
+def check_measures(study: Study, run: Run) -> None:
+    """Raise `ParshallError` when a measure of a study fails for a run."""
+    _row(study, run)
+
+
 def _row(study: Study, run: Run) -> dict[str, Any]:
     record = run.record
     row = {
         "run": record["run"],
         "repeat": record["repeat"],
+        # The first versions wrote neither.
+        "session": record.get("session", 0),
+        "side": record.get("side", ""),
         "control": record["control"],
         "status": record["status"],
         "failure": record["failure"],
@@ -234,8 +248,9 @@ def _row(study: Study, run: Run) -> dict[str, Any]:
         except AbsentError:
             continue
         except Exception as error:
+            where = line_of(study, error)
             raise ParshallError(
-                f"measure {measure.name} of run {record['run']}: {type(error).__name__}: {error}; "
+                f"{where}measure {measure.name} of run {record['run']}: {type(error).__name__}: {error}; "
                 f"its outputs are in {run.directory}"
             ) from error
         row[measure.name] = None if value is None else float(value)

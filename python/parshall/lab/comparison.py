@@ -1,17 +1,59 @@
-"""Two bundles of one study, before and after a change: differences with intervals, and a verdict."""
+"""Before and after a change: two sides that were interleaved in one bundle, or two bundles. Intervals and verdicts."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from parshall.errors import UsageError
 from parshall.lab.bundle import Bundle
-from parshall.lab.study import NO_INSTRUMENTS
-from parshall.statistics import difference, holm
+from parshall.lab.study import AFTER, BEFORE, NO_INSTRUMENTS, Measure
+from parshall.lab.table import BLOCK, Table
+from parshall.statistics import CONFIDENCE, Comparison, compare_sessions, holm
 
 DIFFERENT, SAME = "different", "not distinguishable with these repeats"
-UNSTABLE = "environment unstable"
-_ALPHA = 0.05
+ALONE = "machine and change cannot be told apart"
+AT_END = "not measurable here: at the end of its scale"
+_ALPHA = 1 - CONFIDENCE
 # What may change a result without being the change that is tested.
 _FACTS = ("kernel", "machine", "cpus", "cpu_model", "clock_source", "parshall")
+
+
+def compare_sides(table: Table, levels: Sequence[dict[str, Any]], what: str) -> dict[str, Any]:
+    """Return the differences of both sides of a bundle, pair by pair.
+
+    Parameters
+    ----------
+    table : Table
+        The runs of both sides.
+    levels : sequence of dict
+        The levels.
+    what : str
+        What stands for the side before.
+
+    Returns
+    -------
+    dict
+        As `compare` returns it.
+    """
+    rows = [
+        _row(level, measure.label, measure.name, found)
+        for level in levels
+        for measure in table.study.measures
+        if (found := _compare_at(table, level, measure)) is not None
+    ]
+    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
+        row["p"] = p
+        row["verdict"] = AT_END if row["end"] is not None else DIFFERENT if p < _ALPHA else SAME
+    return {"before": what, "after": "this version", "rows": rows, "environment": [], "sentence": _sentence(rows)}
+
+
+def _compare_at(table: Table, level: dict[str, Any], measure: Measure) -> Comparison | None:
+    sides = []
+    for side in (BEFORE, AFTER):
+        one = Table(table.study, table.frame, table.runs, table.confidence, side)
+        sides.append(one.where(level).drop_nulls(measure.name).select(*BLOCK, value=measure.name))
+    pairs = sides[0].join(sides[1], on=BLOCK, suffix="_after").sort(BLOCK)
+    missing = sides[0].height + sides[1].height - 2 * pairs.height
+    return table.compare_values(measure.name, pairs["value"].to_list(), pairs["value_after"].to_list(), missing)
 
 
 def compare(
@@ -19,12 +61,16 @@ def compare(
 ) -> dict[str, Any]:
     """Return the differences of two bundles.
 
+    A bundle is measured in one session, or in some: what a session has in common is no effect of a change, and no
+    number of its runs tells both apart. So there is a verdict only with two sessions and more a side.
+
     Returns
     -------
     dict
         ``before``, ``after``: the directories; ``rows``: one for each level and measure that both have: ``level``,
-        ``label``, ``before``, ``after`` (means), ``low``, ``high`` (95 % interval of the difference), ``p`` (corrected
-        for their number), ``verdict``; ``environment``: facts that differ; ``sentence``.
+        ``label``, ``before``, ``after`` (means), ``low``, ``high`` (95 % interval of the change, a share where
+        ``is_ratio``), ``p`` (corrected for their number), all three null without an interval, ``verdict``;
+        ``environment``: facts that differ; ``sentence``.
 
     Raises
     ------
@@ -36,47 +82,71 @@ def compare(
             f"{before.directory} is of the study {evaluation_before['study']}, {after.directory} of "
             f"{evaluation_after['study']}; compare bundles of one study"
         )
-    is_unstable = bool(evaluation_before["drifting"] or evaluation_after["drifting"])
-    of_before = {_key(row): row for row in evaluation_before["summaries"]}
-    rows: list[dict[str, Any]] = []
-    for row in evaluation_after["summaries"]:
-        other = of_before.get(_key(row))
-        found = difference(other["values"], row["values"]) if other else None
-        if found is None:
-            continue
-        label = evaluation_after["measures"][row["measure"]]["label"]
-        rows.append({"level": row["level"], "measure": row["measure"], "label": label, **vars(found)})
-    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        is_drifting = row["measure"] in (*evaluation_before["drifting"], *evaluation_after["drifting"])
+    rows = list(_rows(evaluation_before, evaluation_after))
+    compared = [row for row in rows if row["p"] is not None]
+    for row, p in zip(compared, holm([row["p"] for row in compared]), strict=True):
         row["p"] = p
-        row["verdict"] = UNSTABLE if is_drifting else DIFFERENT if p < _ALPHA else SAME
+        row["verdict"] = DIFFERENT if p < _ALPHA else SAME
     return {
         "before": str(before.directory),
         "after": str(after.directory),
         "rows": rows,
         "environment": _changes(before, after, evaluation_before, evaluation_after),
-        "sentence": _sentence(rows, is_unstable),
+        "sentence": _sentence(rows),
     }
+
+
+def _rows(evaluation_before: dict[str, Any], evaluation_after: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    of_before = {_key(row): row for row in evaluation_before["summaries"]}
+    for row in evaluation_after["summaries"]:
+        other = of_before.get(_key(row))
+        if other is None:
+            continue
+        label = evaluation_after["measures"][row["measure"]]["label"]
+        found = compare_sessions(_sessions(other), _sessions(row))
+        if found is not None:
+            yield _row(row["level"], label, row["measure"], found)
+            continue
+        means = {"before": other["mean"], "after": row["mean"]}
+        yield _row(row["level"], label, row["measure"], None) | means
+
+
+def _row(level: dict[str, Any], label: str, measure: str, found: Comparison | None) -> dict[str, Any]:
+    names = ("before", "after", "change", "low", "high", "p", "pairs", "missing", "is_ratio", "end")
+    values = {name: getattr(found, name, None) for name in names}
+    return {"level": level, "measure": measure, "label": label, **values, "verdict": ALONE}
+
+
+def _sessions(row: dict[str, Any]) -> list[list[float]]:
+    """Return the values of each session. The first version wrote no sessions: there was one."""
+    found: dict[int, list[float]] = {}
+    for session, value in zip(row.get("sessions", [0] * len(row["values"])), row["values"], strict=True):
+        found.setdefault(session, []).append(value)
+    return list(found.values())
 
 
 def _key(row: dict[str, Any]) -> str:
     return repr((sorted(row["level"].items(), key=str), row["measure"]))
 
 
-def _sentence(rows: list[dict[str, Any]], is_unstable: bool) -> str:
+def _sentence(rows: list[dict[str, Any]]) -> str:
     if not rows:
-        return "They have no level with two or more runs in common."
-    different = sum(row["verdict"] == DIFFERENT for row in rows)
-    text = f"Of {len(rows)} comparisons {different} are different, at a family-wise error of {_ALPHA:.0%}."
-    if is_unstable:
-        text += " The machine changed while one of them was measured; repeat it on a quiet machine."
-    return text
+        return "They have no level in common that was measured twice."
+    compared = [row for row in rows if row["verdict"] != ALONE]
+    if not compared:
+        return (
+            "Each was measured in one session. What a machine does in one session differs from another by itself, so "
+            "these numbers cannot tell it from the change; run both in turns, in one bundle: parshall lab run STUDY "
+            "--against OLD."
+        )
+    different = sum(row["verdict"] == DIFFERENT for row in compared)
+    return f"Of {len(compared)} comparisons {different} are different, at a family-wise error of {_ALPHA:.0%}."
 
 
 def _changes(
     before: Bundle, after: Bundle, evaluation_before: dict[str, Any], evaluation_after: dict[str, Any]
 ) -> list[str]:
-    """Return in words which facts differ, and whether the traffic without instruments does."""
+    """Return in words which facts differ, whether the traffic without instruments does, and what changed meanwhile."""
     found = []
     for fact in _FACTS:
         old, new = (each.about["environment"].get(fact) for each in (before, after))
@@ -95,4 +165,7 @@ def _changes(
                 f"Without instruments, {measure} was {other['mean']:.4g} before and {row['mean']:.4g} after: the "
                 "machine itself may have changed."
             )
+    drifting = sorted({*evaluation_before["drifting"], *evaluation_after["drifting"]})
+    if drifting:
+        found.append(f"The machine changed while one of them was measured: {', '.join(drifting)}.")
     return found

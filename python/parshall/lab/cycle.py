@@ -172,7 +172,13 @@ def _end(scene: Scene, program: Program) -> dict[str, Any]:
     status = agent.status(program.name)
     if status not in program.statuses:
         raise ParshallError(f"{program.name}: ended with status {status}: {agent.last_line(program.name)}")
-    return {"host": program.host, "role": program.role, "status": status, "is_json": program.is_json}
+    return {
+        "host": program.host,
+        "role": program.role,
+        "status": status,
+        "is_json": program.is_json,
+        "cpu_s": agent.cpu_s(program.name),
+    }
 
 
 def _drain(agent: Any, program: Program) -> None:

@@ -19,9 +19,9 @@ import polars as pl
 from parshall.errors import ParshallError
 from parshall.host.whole_file import write_whole
 from parshall.lab.bundle import Bundle
-from parshall.lab.study import CONTROLS, NO_INSTRUMENTS, Figure, Finding, Measure, Statement, Study
+from parshall.lab.study import CONTROLS, NO_INSTRUMENTS, Figure, Finding, Measure, Statement, Study, line_of
 from parshall.lab.table import Table
-from parshall.statistics import has_drift, summarise
+from parshall.statistics import CONFIDENCE, confidence_of_looks, has_changed, summarise
 
 EVALUATION = "evaluation.json"
 _NOT_MEASURED = Finding("not measured", None, "some of its levels have no values")
@@ -31,8 +31,9 @@ _Answer = TypeVar("_Answer")
 
 
 def table_of(bundle: Bundle, study: Study) -> Table:
-    """Return the table of a bundle."""
-    return Table(study, bundle.table(study), bundle.runs())
+    """Return the table of a bundle; intervals that are looked at several times are wider."""
+    confidence = confidence_of_looks() if bundle.about.get("budget_s") else CONFIDENCE
+    return Table(study, bundle.table(study), bundle.runs(), confidence)
 
 
 def evaluate(bundle: Bundle, study: Study) -> dict[str, Any]:
@@ -59,11 +60,14 @@ def evaluate(bundle: Bundle, study: Study) -> dict[str, Any]:
         "factors": study.factors,
         "measures": {each.name: {"label": each.label, "unit": each.unit} for each in study.measures},
         "figures": [_figure(figure, table, is_partial) for figure in study.figures],
-        "statements": [_statement(each, table, is_partial) for each in study.statements],
+        "statements": [
+            bundle.about.get("decisions", {}).get(str(number)) or statement(each, table, is_partial=is_partial)
+            for number, each in enumerate(study.statements)
+        ],
         "omitted": dict(study.omitted),
         "controls": list(_controls(table)),
         "summaries": list(_summaries(table)),
-        "drifting": [measure.name for measure in study.measures if has_drift(list(_blocks(table, measure)))],
+        "drifting": [measure.name for measure in study.measures if _has_changed(table, measure)],
         "ledgers": _ledgers(table),
         "failures": [
             {"run": run.record["run"], "level": run.level, "control": run.control, "failure": run.record["failure"]}
@@ -115,7 +119,7 @@ def _ask(what: str, question: Callable[[Table], _Answer], table: Table, without:
     except Exception as error:
         if without is not None:
             return without
-        raise ParshallError(f"{what}: {type(error).__name__}: {error}") from error
+        raise ParshallError(f"{line_of(table.study, error)}{what}: {type(error).__name__}: {error}") from error
 
 
 def _figure(figure: Figure, table: Table, is_partial: bool) -> dict[str, Any]:
@@ -199,11 +203,19 @@ def _means(points: pl.DataFrame) -> pl.DataFrame:
     return means.sort("panel", "line", *(["x"] if is_number else []), maintain_order=True)
 
 
-def _statement(statement: Statement, table: Table, is_partial: bool) -> dict[str, Any]:
-    finding = _ask(f"statement {statement.source}", statement.check, table, _NOT_MEASURED if is_partial else None)
+def statement(stated: Statement, table: Table, *, is_partial: bool) -> dict[str, Any]:
+    """Return what a document says, and what a table says of it: plain data.
+
+    Parameters
+    ----------
+    is_partial : bool
+        Whether levels may lack runs; otherwise a check that fails is a fault of the study.
+    """
+    finding = _ask(f"statement {stated.source}", stated.check, table, _NOT_MEASURED if is_partial else None)
     if _NAN.search(finding.measured):
         finding = _NOT_MEASURED
-    return {"source": statement.source, "published": statement.published, **asdict(finding)}
+    found: dict[str, Any] = _plain({"source": stated.source, "published": stated.published, **asdict(finding)})
+    return found
 
 
 def _controls(table: Table) -> Iterator[dict[str, Any]]:
@@ -241,8 +253,9 @@ def _summaries(table: Table) -> Iterator[dict[str, Any]]:
         for measure in table.study.measures:
             summary = table.summary(measure.name, **level)
             if summary:
-                values = table.values(measure.name, **level)
-                yield {"level": level, "measure": measure.name, **asdict(summary), "values": values}
+                runs = table.where(level).sort("repeat", "run").drop_nulls(measure.name)
+                listed = {"values": runs[measure.name].to_list(), "sessions": runs["session"].to_list()}
+                yield {"level": level, "measure": measure.name, **asdict(summary), **listed}
 
 
 def _levels(table: Table) -> list[dict[str, Any]]:
@@ -255,10 +268,11 @@ def _levels(table: Table) -> list[dict[str, Any]]:
     return seen
 
 
-def _blocks(table: Table, measure: Measure) -> Iterator[list[float]]:
-    """Yield the values of a measure at each level, in the order of the repeats."""
-    for level in _levels(table):
-        yield table.values(measure.name, **level)
+def _has_changed(table: Table, measure: Measure) -> bool:
+    """Whether the machine changed while a measure was measured."""
+    frame = table.where().drop_nulls(measure.name).sort("run")
+    levels = [_key(level, table.study) for level in frame.select(table.study.factors).to_dicts()]
+    return has_changed(levels, frame[measure.name].to_list())
 
 
 def _ledgers(table: Table) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Runs a study: plans the runs, measures each, and writes the bundle; continues an interrupted one."""
 
+import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +13,18 @@ from parshall.errors import ParshallError, UsageError
 from parshall.host.environment import environment
 from parshall.host.stopping import Stopping
 from parshall.lab import cycle
-from parshall.lab.bundle import STUDY, Bundle
+from parshall.lab.bundle import STUDY, Bundle, check_measures
+from parshall.lab.decision import Look, blocks_of, is_look, look
 from parshall.lab.run import accounts, balances, lost
 from parshall.lab.sites import Site, TestbedSite
 from parshall.lab.study import CONTROLS, Level, Study, check, load
+from parshall.statistics import LOOKS
 
 # Seconds that a run takes besides its workload, until some runs have shown it.
 _OVERHEAD_S = 1.5
+# A pause of so long begins another session, and so does a change of one of these facts.
+SESSION_PAUSE_S = 600.0
+SESSION_FACTS = ("kernel", "machine", "cpus", "parshall")
 # After so many failed runs at the beginning the study ends.
 _FAILURES_MAX = 3
 
@@ -35,12 +41,15 @@ class Progress:
         Level of the next run.
     left_s : float
         Estimate of the time left, seconds.
+    look : Look, optional
+        What is known so far, of a study that goes on until it is decided.
     """
 
     done: int
     total: int
     what: str
     left_s: float
+    look: Look | None = None
 
 
 def plan(study: Study, *, is_quick: bool, repeats: int, seed: int) -> list[dict[str, Any]]:
@@ -84,6 +93,7 @@ def run(
     at: Mapping[str, Sequence[str]] | None = None,
     repeats: int | None = None,
     seed: int = 1,
+    budget_s: float | None = None,
     is_built_in: bool = False,
     site: Site | None = None,
     stops_on_failure: bool = False,
@@ -108,6 +118,9 @@ def run(
         Runs of each level. Default: those of the study.
     seed : int
         Seed of the order of runs.
+    budget_s : float, optional
+        The study goes on, block by block, until each of its statements is decided, or so many seconds are over;
+        `repeats` has no meaning then.
     is_built_in : bool
         Whether ``parshall lab run`` knows the study by its name.
     site : Site, optional
@@ -130,6 +143,8 @@ def run(
     site = site or TestbedSite()
     count = repeats or (study.quick_repeats if is_quick else study.repeats)
     part = study.narrowed(at or {}, is_quick=is_quick)
+    if budget_s is not None:
+        count = LOOKS[0]
     runs = plan(part, is_quick=is_quick, repeats=count, seed=seed)
     about = {
         "study": study.name,
@@ -144,6 +159,8 @@ def run(
         "site": site.describe(),
         "plan": runs,
     }
+    if budget_s is not None:
+        about |= {"budget_s": budget_s, "decisions": {}}
     bundle = Bundle.create(directory, about, study_text)
     return _continue(bundle, study, site, stops_on_failure, progress, stopping)
 
@@ -151,12 +168,18 @@ def run(
 def resume(
     directory: Path,
     *,
+    more_s: float = 0.0,
     site: Site | None = None,
     stops_on_failure: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Stopping | None = None,
 ) -> Bundle:
     """Run what an interrupted study has left to run, and the runs that failed; the parameters are those of `run`.
+
+    Parameters
+    ----------
+    more_s : float
+        Seconds more than the study had at first, of one that goes on until its statements are decided.
 
     Raises
     ------
@@ -168,6 +191,10 @@ def resume(
     bundle = Bundle.open(directory)
     if site is None and bundle.about["site"]["kind"] != "testbed":
         raise UsageError(f"{directory}: ran on real hosts; name their file with --hosts")
+    if more_s and not bundle.about.get("budget_s"):
+        raise UsageError(f"--budget: {directory} has a fixed number of repeats; leave it out")
+    if more_s:
+        bundle.about["budget_s"] = bundle.about.get("spent_s", 0.0) + more_s
     return _continue(bundle, study_of(bundle), site or TestbedSite(), stops_on_failure, progress, stopping)
 
 
@@ -184,28 +211,133 @@ def _continue(
     progress: Callable[[Progress], None],
     stopping: Stopping | None,
 ) -> Bundle:
-    runs, is_quick = bundle.about["plan"], bundle.about["is_quick"]
     with bundle.locked():
+        runner = _Runner(bundle, study, site, stops_on_failure, progress, stopping)
+        runner.run_what_waits()
+        if bundle.about.get("budget_s"):
+            runner.run_until_decided()
+    return bundle
+
+
+class _Runner:
+    """Measures the runs of a bundle in one session."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        study: Study,
+        site: Site,
+        stops_on_failure: bool,
+        progress: Callable[[Progress], None],
+        stopping: Stopping | None,
+    ) -> None:
+        self.bundle, self.study, self.site = bundle, study, site
+        self.stops_on_failure, self.progress, self.stopping = stops_on_failure, progress, stopping
+        self.session = _session(bundle)
+        self.began_s = time.monotonic()
+        self.measured = self.failures = 0
+        self.is_checked = False
+        self.overhead_s = 0.0
+        self.look: Look | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop was requested."""
+        return self.stopping is not None and self.stopping.is_requested()
+
+    def run_what_waits(self) -> None:
+        """Measure the runs of the plan that have not run, or failed."""
+        runs, bundle = self.bundle.about["plan"], self.bundle
         waiting = [number for number in range(len(runs)) if not bundle.has_run(number) or bundle.has_failed(number)]
-        overhead_s, failures = 0.0, 0
-        for measured, number in enumerate(waiting):
+        for number in waiting:
+            if self.is_stopped or self._is_over:
+                break
             planned = runs[number]
-            left = [_workload_s(study, runs[each]["level"], is_quick) for each in waiting[measured:]]
-            each_s = overhead_s / measured if measured else _OVERHEAD_S
-            progress(Progress(number_done(bundle), len(runs), describe(planned), sum(left) + each_s * len(left)))
+            left_s = sum(self._needed_s(runs[each]) for each in waiting if each >= number)
+            self.progress(Progress(number_done(bundle), len(runs), describe(planned), left_s, self.look))
             began_s = time.monotonic()
-            failure = _measure(bundle, study, site, number)
-            overhead_s += max(0.0, time.monotonic() - began_s - left[0])
-            failures += failure is not None
+            failure = _measure(bundle, self.study, self.site, number, self.session)
+            workload_s = _workload_s(self.study, planned["level"], bundle.about["is_quick"])
+            self.overhead_s += max(0.0, time.monotonic() - began_s - workload_s)
+            self.measured += 1
+            self.failures += failure is not None
+            if failure is None and not self.is_checked:
+                # A mistake in a measure is said now, not after hours.
+                (done,) = [run for run in bundle.runs() if run.record["run"] == number]
+                check_measures(self.study, done)
+                self.is_checked = not planned["control"]
             # When nothing works, the rest would not either.
-            if failure is not None and (stops_on_failure or failures == measured + 1 >= _FAILURES_MAX):
+            if failure is not None and (self.stops_on_failure or self.failures == self.measured >= _FAILURES_MAX):
                 raise ParshallError(
                     f"run {number + 1} of {len(runs)} ({describe(planned)}): {failure}; "
                     f"go on with parshall lab resume {bundle.directory}"
                 )
-            if stopping is not None and stopping.is_requested():
+
+    def _needed_s(self, planned: dict[str, Any]) -> float:
+        """Return how long a run will take, as those before it."""
+        overhead_s = self.overhead_s / self.measured if self.measured else _OVERHEAD_S
+        return overhead_s + _workload_s(self.study, planned["level"], self.bundle.about["is_quick"])
+
+    def run_until_decided(self) -> None:
+        """Measure block after block until each statement is decided, or the time is over."""
+        about = self.bundle.about
+        part = self.study.narrowed(about["at"], is_quick=about["is_quick"])
+        levels = part.levels_of(is_quick=about["is_quick"])
+        needed, spent_s = levels, about.get("spent_s", 0.0)
+        while not self.is_stopped and not self._is_over:
+            blocks = blocks_of(self.bundle)
+            if is_look(blocks):
+                needed = self._look_at(levels).levels
+            order = random.Random(f"{about['seed']} {blocks}")
+            block = [{"repeat": blocks, "level": level, "control": ""} for level in order.sample(needed, len(needed))]
+            is_over = spent_s + self._elapsed_s + sum(map(self._needed_s, block)) > about["budget_s"]
+            if not block or blocks >= LOOKS[-1] or is_over:
                 break
-    return bundle
+            about["plan"] += block
+            self.bundle.write_about()
+            self.run_what_waits()
+        last = self.look
+        if last is None or last.blocks != blocks_of(self.bundle):
+            last = self._look_at(levels)
+        about["spent_s"] = spent_s + self._elapsed_s
+        # What would do, if the intervals go on to narrow.
+        block_s = sum(self._needed_s({"level": level}) for level in last.levels)
+        about["more_s"] = last.more_blocks * block_s if last.open else None
+        self.bundle.write_about()
+
+    def _look_at(self, levels: list[Level]) -> Look:
+        self.look = look(self.bundle, self.study, levels)
+        self.progress(Progress(number_done(self.bundle), len(self.bundle.about["plan"]), "", 0.0, self.look))
+        return self.look
+
+    @property
+    def _is_over(self) -> bool:
+        budget_s = self.bundle.about.get("budget_s")
+        return budget_s is not None and self.bundle.about.get("spent_s", 0.0) + self._elapsed_s > budget_s
+
+    @property
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self.began_s
+
+
+def _session(bundle: Bundle) -> int:
+    """Return the number of the session whose runs follow; note it in the bundle.
+
+    What is measured hours later, after a boot or by another build has another state of the machine: only runs of one
+    session are compared with each other.
+    """
+    facts = environment()
+    now = {name: facts.get(name) for name in SESSION_FACTS} | {"boot": _boot()}
+    sessions = bundle.about.setdefault("sessions", [])
+    is_same = sessions and all(sessions[-1].get(name) == value for name, value in now.items())
+    if not is_same or time.time() - bundle.last_end_s() > SESSION_PAUSE_S:
+        sessions.append({"began": _now(), **now})
+        bundle.write_about()
+    return len(sessions) - 1
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def number_done(bundle: Bundle) -> int:
@@ -219,13 +351,14 @@ def describe(planned: dict[str, Any]) -> str:
     return ", ".join([*words, planned["control"]] if planned["control"] else words)
 
 
-def _measure(bundle: Bundle, study: Study, site: Site, number: int) -> str | None:
+def _measure(bundle: Bundle, study: Study, site: Site, number: int, session: int) -> str | None:
     """Measure one run; return why it failed, or None."""
     planned, is_quick = bundle.about["plan"][number], bundle.about["is_quick"]
     setting = study.setting(planned["level"], study.quick_duration_s if is_quick else study.duration_s)
     with bundle.new_run(number) as (directory, record):
         earlier = bundle.failures(number)
-        record.update(run=number, began=_now(), status="done", failure=None, earlier_failures=earlier, **planned)
+        record.update(run=number, began=_now(), session=session, load=os.getloadavg()[0])
+        record.update(status="done", failure=None, earlier_failures=earlier, **planned)
         try:
             record.update(cycle.measure(site, setting, directory, planned["control"]))
             record["ledgers"] = _ledgers(record, directory)

@@ -1,5 +1,6 @@
 """The report of a study: one self-contained HTML page, figures as PNG and SVG; of two bundles, before and after."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from altair.utils.schemapi import debug_mode
 
 from parshall.errors import UsageError, naming_damage
 from parshall.host.input_file import read_json
-from parshall.host.quantities import many
+from parshall.host.quantities import duration_text, many
 from parshall.lab.bundle import STUDY, Bundle
 from parshall.lab.comparison import compare
 from parshall.lab.drawing import begins_at, draw, hidden, split
@@ -128,6 +129,7 @@ def _render(
         bundle=bundle.about,
         # Its text is kept there, and a built-in study needs none.
         study=bundle.about["study"] if bundle.about.get("is_built_in") else STUDY,
+        options=options_of(bundle),
         part="".join(
             f" --at {shlex.quote(f'{name}=' + ','.join(values))}" for name, values in bundle.about.get("at", {}).items()
         ),
@@ -161,10 +163,38 @@ def runs_sentence(bundle: Bundle, evaluation: dict[str, Any]) -> str:
     done = sum(bundle.has_run(number) for number in range(planned))
     text = f"{done} of {planned} planned runs" if done < planned else f"{planned} runs"
     lost = f", of which {failed} failed" if failed else ""
+    if budget_s := bundle.about.get("budget_s"):
+        return (
+            f"{text}{lost}, in blocks whose order is shuffled (seed {bundle.about['seed']}). {_until(bundle, budget_s)}"
+        )
     repeats = many(bundle.about["repeats"], "time")
     return (
         f"{text}{lost}{'; the plan has' if done < planned else ':'} every level {repeats}, in blocks of one run a "
         f"level whose order is shuffled (seed {bundle.about['seed']})."
+    )
+
+
+def options_of(bundle: Bundle) -> str:
+    """Return the options that repeat a study."""
+    about = bundle.about
+    if budget_s := about.get("budget_s"):
+        return f"{'' if about['is_quick'] else ' --full'} --budget {budget_s:g}"
+    return f"{' --quick' if about['is_quick'] else ''} --repeats {about['repeats']}"
+
+
+def _until(bundle: Bundle, budget_s: float) -> str:
+    """Return when a study ended that went on until its statements were decided."""
+    more_s = bundle.about.get("more_s")
+    text = (
+        "The first blocks have every level, later ones those of the statements that were open. The intervals hold at "
+        "all looks together."
+    )
+    if more_s is None:
+        return text
+    return (
+        f"{text} The time, {duration_text(budget_s * 1e9)}, was over before all were decided: about "
+        f"{duration_text(more_s * 1e9)} more would do, if nothing else varies (parshall lab resume DIR --budget "
+        f"{math.ceil(more_s)})."
     )
 
 
@@ -184,7 +214,8 @@ def warnings(evaluation: dict[str, Any]) -> list[str]:
     if evaluation["drifting"]:
         names = ", ".join(evaluation["measures"][name]["label"] for name in evaluation["drifting"])
         found.append(
-            f"The machine changed while it was measured: {names} rose or fell with the order of the repeats "
-            "(Kendall's tau, p < 0.001). Levels are shuffled within each repeat, so differences between levels stand."
+            f"The machine changed while it was measured: {names}: a stretch of the runs differs from the "
+            "others (p < 0.01). Levels are shuffled within each block and compared within it, so differences between "
+            "levels stand."
         )
     return found

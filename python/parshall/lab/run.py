@@ -101,6 +101,22 @@ class Run:
         counters = self.record["hosts"][host]["counters"]
         return int(list(counters.values())[interface][name])
 
+    def cost_s(self, program: str) -> float:
+        """Return the CPU time of a program and of its hooks, seconds.
+
+        Both are measured by themselves: the process by the kernel's account of it, each hook by the mean time of its
+        program, times the packets that it saw. So neither has the noise of `cpu_percent`, which is of the whole
+        machine.
+        """
+        self.text(program)
+        outcome = self.record["programs"][program]
+        if outcome.get("cpu_s") is None:
+            raise AbsentError(f"{program}: its CPU time was not measured")
+        ledger = (self.result(program) if outcome["is_json"] else {}).get("ledger") or {}
+        mean_ns = {each["program"]: each["ns_per_run"] for each in (ledger.get("cost") or {}).get("programs", [])}
+        hooks_ns = sum(hook["seen"] * mean_ns.get(hook["hook"], 0.0) for hook in ledger.get("hooks", []))
+        return float(outcome["cpu_s"] + hooks_ns / 1e9)
+
     def cpu_percent(self, host: str = "", cpu: int | None = None) -> float | None:
         """Return how busy the CPUs were during the workload: 100 % less idle and waiting for disks.
 

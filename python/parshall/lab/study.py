@@ -24,6 +24,10 @@ Level = dict[str, Any]
 NO_TRAFFIC = "no traffic"
 NO_INSTRUMENTS = "no instruments"
 CONTROLS = (NO_TRAFFIC, NO_INSTRUMENTS)
+# Columns of a table of runs that are neither factors nor measures.
+COLUMNS = ("run", "repeat", "session", "side", "control", "status", "failure")
+# Sides of a comparison within one bundle.
+BEFORE, AFTER = "before", "after"
 
 INSTRUMENT, SERVER, WORKLOAD = "instrument", "server", "workload"
 ROLES = (INSTRUMENT, SERVER, WORKLOAD)
@@ -157,12 +161,29 @@ class Measure:
         without instruments lacks (`Run.result` of a program that did not run) gives None by itself.
     title : str
         Words for axes and tables. Default: the name.
+    is_ratio : bool, optional
+        Whether levels are compared by their ratio, not by their difference. Default: unless the unit is ``%``, and
+        always by difference where values are not positive.
+    resolution : float, optional
+        Least difference that values can have, such as a clock tick. Default: the least difference that they have.
+    ends : sequence of float, optional
+        Ends of the scale: where all values are at one of them, nothing can be told. Default: 0 and 100 of ``%``.
     """
 
     name: str
     unit: str
     of: "Callable[[Run], float | None]"
     title: str = ""
+    is_ratio: bool | None = None
+    resolution: float | None = None
+    ends: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        is_share = self.unit == "%"
+        if self.is_ratio is None:
+            object.__setattr__(self, "is_ratio", not is_share)
+        if self.ends is None:
+            object.__setattr__(self, "ends", (0.0, 100.0) if is_share else ())
 
     @property
     def label(self) -> str:
@@ -252,11 +273,24 @@ class Finding:
         Whether it has the published shape; None where this machine cannot tell.
     reason : str
         Why it has not, or why it cannot be told.
+    is_open : bool
+        Whether more runs may decide it.
+    low, high : float, optional
+        The interval that decides.
+    limit : float, optional
+        What it is held against: the smallest change that matters, or a limit of a mean.
+    unit : str
+        The unit of these three; of ratios, percent of the value before.
     """
 
     measured: str
     is_same: bool | None
     reason: str = ""
+    is_open: bool = False
+    low: float | None = None
+    high: float | None = None
+    limit: float | None = None
+    unit: str = ""
 
     @property
     def sentence(self) -> str:
@@ -419,6 +453,14 @@ def _line_in(path: Path, error: BaseException) -> int | None:
     return lines[-1] if lines else None
 
 
+def line_of(study: Study, error: BaseException) -> str:
+    """Return "FILE:LINE: ", where a function of a study failed; "" when that is unknown."""
+    code = getattr(study.setting, "__code__", None)
+    path = Path(code.co_filename) if code else None
+    line = _line_in(path, error) if path else None
+    return f"{path}:{line}: " if line else ""
+
+
 def check(study: Study, where: str) -> None:
     """Raise `UsageError` unless every level of a study gives a valid setting.
 
@@ -431,8 +473,13 @@ def check(study: Study, where: str) -> None:
         raise UsageError(f"{where}: levels: is empty; give at least one, for example grid(flows=[1, 10])")
     names = [*study.factors, *(measure.name for measure in study.measures)]
     for name in names:
-        if names.count(name) > 1 or name in ("repeat", "control", "run", "status", "failure"):
+        if names.count(name) > 1:
             raise UsageError(f"{where}: {name!r}: is the name of two columns; rename a factor or a measure")
+        if name in COLUMNS:
+            raise UsageError(
+                f"{where}: {name!r}: is a column of every table; rename this factor or measure (taken: "
+                f"{', '.join(COLUMNS)})"
+            )
     for value, what in ((study.repeats, "repeats"), (study.quick_repeats, "quick_repeats")):
         if value < 1:
             raise UsageError(f"{where}: {what} {value}: expected at least 1")

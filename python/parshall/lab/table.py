@@ -1,13 +1,19 @@
 """The runs of a bundle as a table, and the questions that findings ask of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
 from parshall.lab.run import Run
-from parshall.lab.study import Study
-from parshall.statistics import Difference, Summary, paired_difference, summarise
+from parshall.lab.study import AFTER, Finding, Study
+from parshall.statistics import CONFIDENCE, Comparison, Summary, compare_pairs, mean_interval, summarise
+
+Condition = Mapping[str, Any]
+NOT_OFTEN_ENOUGH = "not measured often enough"
+# What a block of runs has in common: its runs follow each other, and each level is once among them.
+BLOCK = ("session", "repeat")
 
 
 class Table:
@@ -21,22 +27,36 @@ class Table:
         One row a run; see `parshall.lab.bundle.Bundle.table`.
     runs : list of Run
         The runs, with their outputs and files.
+    confidence : float
+        Confidence of the intervals: more than 95 % where they are looked at several times.
+    side : {"after", "before"}
+        Which side of a comparison within the bundle the table is of.
+    decisive : list of dict
+        The levels that were compared, or held against a limit.
     """
 
-    def __init__(self, study: Study, frame: pl.DataFrame, runs: list[Run]) -> None:
+    def __init__(
+        self, study: Study, frame: pl.DataFrame, runs: list[Run], confidence: float = CONFIDENCE, side: str = AFTER
+    ) -> None:
         self.study = study
-        self.frame = frame
+        # The first versions wrote neither.
+        absent = {"session": 0, "side": ""}
+        self.frame = frame.with_columns(
+            pl.lit(value).alias(name) for name, value in absent.items() if name not in frame.columns
+        )
         self.runs = runs
+        self.confidence = confidence
+        self.side = side
+        self.decisive: list[Condition] = []
 
-    def where(self, condition: Mapping[str, Any] | None = None, *, control: str = "", **levels: Any) -> pl.DataFrame:
+    def where(self, condition: Condition | None = None, *, control: str = "", **levels: Any) -> pl.DataFrame:
         """Return the runs that succeeded at some levels; a list matches each of its values."""
-        frame = self.frame.filter((pl.col("status") == "done") & (pl.col("control") == control))
-        for name, value in {**(condition or {}), **levels}.items():
-            wanted = value if isinstance(value, list | tuple) else [value]
-            # None is the value of a level without this factor.
-            is_wanted = pl.col(name).is_in([each for each in wanted if each is not None])
-            frame = frame.filter(is_wanted | pl.col(name).is_null() if None in wanted else is_wanted)
-        return frame
+        return self._planned({**(condition or {}), **levels}, control).filter(status="done")
+
+    def _planned(self, condition: Condition, control: str = "") -> pl.DataFrame:
+        """Return the runs at some levels, those that failed among them."""
+        sides = ["", self.side]
+        return self.frame.filter(matches(condition), control=control).filter(pl.col("side").is_in(sides))
 
     def runs_where(self, *, control: str = "", **levels: Any) -> list[Run]:
         """Return the runs themselves, for findings that read outputs or files."""
@@ -59,24 +79,61 @@ class Table:
         found = self.summary(measure, control=control, **levels)
         return found.mean if found else float("nan")
 
-    def difference(self, measure: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference | None:
-        """Return the difference of a measure between two levels, paired by repeat.
+    def blocks(self, measure: str, before: Condition, after: Condition) -> tuple[pl.DataFrame, int]:
+        """Return both halves of the pairs of two levels, and how many pairs miss a half.
 
-        None with fewer than two pairs, and of a level and itself: a part of a study may have one of the two only.
+        Runs are paired within their block, and at the same values of each factor that does not differ between both
+        conditions; the pairs of a block become one, by their mean. So a run that failed takes its pair with it.
+
+        Returns
+        -------
+        frame : polars.DataFrame
+            One row a block: ``session``, ``repeat``, ``before``, ``after``; in the order of the blocks.
+        missing : int
+            Pairs that were planned and have one half only.
+        """
+        switched = {name for name in {*before, *after} if _values(before.get(name)) != _values(after.get(name))}
+        keys = [*BLOCK, *(name for name in self.study.factors if name not in switched)]
+        halves = [self._planned(condition).select(*keys, "status", value=measure) for condition in (before, after)]
+        one, other = (half.filter(status="done").drop_nulls("value").drop("status") for half in halves)
+        pairs = one.join(other, on=keys, suffix="_after", nulls_equal=True)
+        planned = pl.concat(half.select(keys) for half in halves).unique().height
+        is_positive = bool((pairs["value"] > 0).all() and (pairs["value_after"] > 0).all())
+        means = [
+            pl.col(column).log().mean().exp() if is_positive else pl.col(column).mean()
+            for column in ("value", "value_after")
+        ]
+        frame = pairs.group_by(BLOCK).agg(before=means[0], after=means[1]).sort(BLOCK)
+        return frame, planned - pairs.height
+
+    def compare(self, measure: str, before: Condition, after: Condition) -> Comparison | None:
+        """Compare a measure at two levels, pair by pair.
+
+        None with fewer than three pairs, and of a level and itself: a part of a study may have one of the two only.
         """
         if dict(before) == dict(after):
             return None
-        sides = [
-            self.where(level).drop_nulls(measure).group_by("repeat").agg(pl.col(measure).mean())
-            for level in (before, after)
-        ]
-        pairs = sides[0].join(sides[1], on="repeat", suffix="_after").sort("repeat")
-        return paired_difference(pairs[measure].to_list(), pairs[f"{measure}_after"].to_list())
+        frame, missing = self.blocks(measure, before, after)
+        self.decisive += [before, after]
+        return self.compare_values(measure, frame["before"].to_list(), frame["after"].to_list(), missing)
 
-    def change(
-        self, measure: str, before: Mapping[str, Any], after: Mapping[str, Any], form: str = ",.0f"
-    ) -> tuple[str, int]:
-        """Return the difference of a measure between two levels in words, and its sign.
+    def compare_values(
+        self, measure: str, before: Sequence[float], after: Sequence[float], missing: int = 0
+    ) -> Comparison | None:
+        """Compare the halves of pairs, as values of a measure are compared."""
+        what = self.study.measure(measure)
+        return compare_pairs(
+            before,
+            after,
+            is_ratio=what.is_ratio,
+            resolution=what.resolution,
+            ends=what.ends or (),
+            missing=missing,
+            confidence=self.confidence,
+        )
+
+    def change(self, measure: str, before: Condition, after: Condition, form: str = ",.0f") -> tuple[str, int]:
+        """Return the change of a measure between two levels in words, and its sign.
 
         Returns
         -------
@@ -85,19 +142,104 @@ class Table:
         sign : int
             1 or -1 when the interval excludes 0, otherwise 0.
         """
-        found = self.difference(measure, before, after)
+        decisive = [*self.decisive]
+        found = self.compare(measure, before, after)
+        # Words beside a verdict need no more runs.
+        self.decisive = decisive
+        return (self.words(measure, found, form), found.sign) if found else (NOT_OFTEN_ENOUGH, 0)
+
+    def words(self, measure: str, found: Comparison, form: str = ",.0f") -> str:
+        """Return a comparison in words."""
         unit = self.study.measure(measure).unit
-        if found is None or (unit != "%" and not found.before):
-            return "not measured often enough", 0
-        # Of percentages, the difference itself.
-        scale, of = (1.0, "points") if unit == "%" else (100 / found.before, "%")
-        step, low, high = (scale * each for each in (found.after - found.before, found.low, found.high))
-        text = (
-            f"{found.before:{form}} to {found.after:{form}} {unit}, {step:+.1f} {of} "
-            f"(95 % interval {low:+.1f} to {high:+.1f} {of})"
+        scale, of = (100, "%") if found.is_ratio else (1, "points" if unit == "%" else unit)
+        # A change that rounds to nothing has no sign.
+        step, low, high = (f"{round(scale * each, 1) + 0:+,.1f}" for each in (found.change, found.low, found.high))
+        missing = f"; {found.missing} pairs miss a half" if found.missing else ""
+        return (
+            f"{found.before:{form}} to {found.after:{form}} {unit}, {step} {of} "
+            f"(95 % interval {low} to {high} {of}{missing})"
         )
-        return text, (found.low > 0) - (found.high < 0)
+
+    def judge(
+        self,
+        measure: str,
+        before: Condition,
+        after: Condition,
+        wants: int,
+        *,
+        margin: float,
+        form: str = ",.0f",
+        reason: str = "",
+        what: str = "",
+    ) -> Finding:
+        """Return whether a measure changes between two levels as a document says.
+
+        Parameters
+        ----------
+        wants : {1, -1, 0}
+            What the document says: it rises, it falls, it does not change by as much as the margin.
+        margin : float
+            Smallest change that matters: a share of the value before; of percentages, points.
+        form : str
+            Format of both means.
+        reason : str
+            Why it may be otherwise here.
+        what : str
+            Words before the numbers.
+        """
+        found = self.compare(measure, before, after)
+        if found is None:
+            is_open = all(self._planned(level).height for level in (before, after))
+            return Finding(NOT_OFTEN_ENOUGH, None, "its levels ran fewer than three times", is_open=is_open)
+        text = f"{what}{': ' if what else ''}{self.words(measure, found, form)}"
+        return verdict(found, wants, margin=margin, text=text, reason=reason)
+
+    def judge_mean(
+        self, measure: str, level: Condition, limit: float, wants: int, *, text: str, reason: str = ""
+    ) -> Finding:
+        """Return whether the mean of a measure is above a limit (`wants` 1) or below it (-1), as a document says."""
+        self.decisive.append(level)
+        frame = self.where(level).drop_nulls(measure).group_by(BLOCK).agg(pl.col(measure).mean())
+        low, high = mean_interval(frame[measure].to_list(), self.confidence)
+        sign = int(low > limit) - int(high < limit)
+        unit = self.study.measure(measure).unit
+        text = f"{text} (95 % interval {low:,.4g} to {high:,.4g} {unit})" if frame.height > 1 else text
+        why = "" if sign == wants else reason if sign else "it cannot be said yet on which side of the limit it is"
+        is_open = not sign and frame.height > 0
+        finding = Finding(text, sign == wants if sign else None, why, is_open=is_open)
+        return replace(finding, low=low, high=high, limit=limit, unit=unit) if frame.height > 1 else finding
 
     def levels(self, factor: str, **levels: Any) -> list[Any]:
         """Return the values of a factor that ran, sorted."""
         return sorted(self.where(**levels)[factor].drop_nulls().unique().to_list())
+
+
+def verdict(found: Comparison, wants: int, *, margin: float, text: str, reason: str = "") -> Finding:
+    """Return the finding of a comparison; the parameters are those of `Table.judge`."""
+    scale, unit = (100, "%") if found.is_ratio else (1, "")
+    finding = Finding(text, None, low=scale * found.low, high=scale * found.high, limit=scale * margin, unit=unit)
+    if found.end is not None:
+        return replace(finding, reason=f"not measurable here: both are {found.end:g}, the end of the scale")
+    if wants:
+        # What is known to be small differs less than matters, whatever its sign.
+        is_same = True if found.sign == wants else False if found.sign or found.is_within(margin) else None
+        unknown = "no difference can be distinguished yet"
+    else:
+        is_same = True if found.is_within(margin) else False if found.is_beyond(margin) else None
+        unknown = f"it cannot be said yet whether they differ by {scale * margin:g} {unit}".rstrip()
+    why = unknown if is_same is None else "" if is_same else reason
+    return replace(finding, is_same=is_same, reason=why, is_open=is_same is None)
+
+
+def matches(condition: Condition) -> pl.Expr:
+    """Return the condition of rows for levels; a list matches each of its values, None a level without the factor."""
+    found = pl.lit(value=True)
+    for name, value in condition.items():
+        wanted = _values(value)
+        is_wanted = pl.col(name).is_in([each for each in wanted if each is not None])
+        found &= is_wanted | pl.col(name).is_null() if None in wanted else is_wanted
+    return found
+
+
+def _values(value: Any) -> list[Any]:
+    return [*value] if isinstance(value, list | tuple) else [value]

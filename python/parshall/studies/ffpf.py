@@ -1,5 +1,7 @@
 """FFPF: one shared buffer and merged filters beside a socket for each application."""
 
+from dataclasses import replace
+
 from parshall.lab import Figure, Finding, Measure, Published, Setting, Statement, Study, Table, capture, grid, tcpdump
 from parshall.lab.programs import PARSHALL
 from parshall.lab.study import Level, Program
@@ -63,24 +65,30 @@ MANY = {"snaplen": 100, "rate": FULL}
 def idle_time(table: Table) -> Finding:
     """One application at the highest rate below full speed."""
     rate = max(table.levels("rate", applications=1), key=lambda text: RATES.index(text) if text in RATES else -1)
-    text, sign = table.change(
-        "idle", {**ONE, "rate": rate, "method": SOCKETS}, {**ONE, "rate": rate, "method": RING}, ".1f"
-    )
-    return Finding(
-        f"idle time at {rate}bit/s, tcpdump on its socket and on the ring: {text}",
-        None if sign == 0 else sign > 0,
-        "no difference can be distinguished with these repeats" if sign == 0 else "",
+    level = {**ONE, "rate": rate}
+    return table.judge(
+        "idle",
+        {**level, "method": SOCKETS},
+        {**level, "method": RING},
+        1,
+        margin=2.0,
+        form=".1f",
+        what=f"idle time at {rate}bit/s, tcpdump on its socket and on the ring",
     )
 
 
 def drops_of_one(table: Table) -> Finding:
     """Drops of one application at the document's highest rate."""
-    drops = {method: table.mean("dropped", method=method, rate="600M", **ONE) for method in (SOCKETS, RING)}
-    text = ", ".join(f"{method} {share:.2f} %" for method, share in drops.items())
-    return Finding(
-        f"dropped at 600 Mbit/s: {text}",
-        drops[SOCKETS] > 1 > drops[RING],
-        "" if drops[SOCKETS] > 1 else "this machine is fast enough for both at this rate",
+    level = {**ONE, "rate": "600M"}
+    return table.judge(
+        "dropped",
+        {**level, "method": RING},
+        {**level, "method": SOCKETS},
+        1,
+        margin=1.0,
+        form=".2f",
+        what="dropped at 600 Mbit/s, tcpdump on the ring and on its socket",
+        reason="this machine is fast enough for both at this rate",
     )
 
 
@@ -88,17 +96,22 @@ def scaling(table: Table) -> Finding:
     """Drops of many applications at full speed."""
     # The document has numbers for six.
     most = 6
-    drops = {method: table.mean("dropped", method=method, applications=most, **MANY) for method in METHODS}
-    ones = {method: table.mean("dropped", method=method, applications=1, **MANY) for method in METHODS}
     rates = {method: table.mean("delivered", method=method, applications=most, **MANY) for method in METHODS}
-    text = "; ".join(
-        f"{method}: {ones[method]:.0f} % with 1, {drops[method]:.0f} % with {most}, each gets {rates[method]:,.0f} kpps"
-        for method in METHODS
+    gets = ", ".join(f"{method} {rate:,.0f} kpps" for method, rate in rates.items())
+    level = {**MANY, "applications": most}
+    found = table.judge(
+        "dropped",
+        {**level, "method": SOCKETS},
+        {**level, "method": RING},
+        -1,
+        margin=5.0,
+        what=f"dropped at full speed with {most}, on sockets and on the ring",
     )
-    return Finding(
-        f"drops at full speed: {text}",
-        rates[RING] > rates[SOCKETS],
-        "the generator shares the machine, and offers more when less is done for each packet: compare what each gets",
+    why = "the generator shares the machine, and offers more when less is done for each packet: compare what each gets"
+    return replace(
+        found,
+        measured=f"{found.measured}; each gets: {gets}",
+        reason=found.reason or ("" if found.is_same is not False else why),
     )
 
 

@@ -1,6 +1,7 @@
 """A router of this kernel: latency and loss of each packet against load, beside predictions for the same workload."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from parshall.lab import Figure, Finding, Host, Measure, Program, Setting, State
 from parshall.lab.programs import PARSHALL
 from parshall.lab.run import Run
 from parshall.lab.study import WORKLOAD, Level
+from parshall.lab.table import BLOCK, NOT_OFTEN_ENOUGH, verdict
 from parshall.router.calibration import Calibration
 from parshall.router.network import calibrated
 from parshall.router.prediction import QUANTILES, Prediction, ccdf, compare, latencies_ns, predict, single_queue
@@ -353,50 +355,37 @@ def figures() -> list[Figure]:
     ]
 
 
-def ratio(table: Table, measure: str, before: Level, after: Level) -> tuple[float, float] | None:
-    """Return the interval of a measure's mean at one level over that at another; None with fewer than two pairs."""
-    found = table.difference(measure, before, after)
-    if found is None or not found.before:
-        return None
-    return 1 + found.low / found.before, 1 + found.high / found.before
+def compared(measure: str, after: Level, low: float, high: float, **base: Any) -> Callable[[Table], Finding]:
+    """Return the check that a measure at a level over that at the default level, with `base`, lies within bounds."""
+
+    def check(table: Table) -> Finding:
+        levels = DEFAULT | base, DEFAULT | base | after
+        found = table.compare(measure, *levels)
+        if found is None:
+            return Finding(NOT_OFTEN_ENOUGH, None)
+        is_same = within((1 + found.low, 1 + found.high), low, high)
+        why = "the interval does not decide" if is_same is None else ""
+        limits = {"low": 100 * found.low, "high": 100 * found.high, "unit": "%"}
+        return replace(Finding(table.words(measure, found), is_same, why, is_open=is_same is None), **limits)
+
+    return check
 
 
-def verdict(interval: tuple[float, float], low: float, high: float) -> bool | None:
+def within(interval: tuple[float, float], low: float, high: float) -> bool | None:
     """Whether an interval lies within bounds; None when that cannot be told."""
     if low <= interval[0] and interval[1] <= high:
         return True
     return False if interval[1] < low or interval[0] > high else None
 
 
-def compared(measure: str, after: Level, low: float, high: float, **base: Any) -> Callable[[Table], Finding]:
-    """Return the check that a measure at a level over that at the default level, with `base`, lies within bounds."""
-
-    def check(table: Table) -> Finding:
-        levels = DEFAULT | base, DEFAULT | base | after
-        interval = ratio(table, measure, *levels)
-        if interval is None:
-            return Finding("not measured often enough", None)
-        text, _ = table.change(measure, *levels)
-        is_same = verdict(interval, low, high)
-        return Finding(text, is_same, "" if is_same is not None else "the interval does not decide")
-
-    return check
-
-
-def decided(values: list[float], is_so: Callable[[float], bool]) -> bool | None:
-    """Whether something holds for all values; None when it holds for some, or there are fewer than two."""
-    verdicts = {is_so(value) for value in values}
-    return verdicts.pop() if len(values) > 1 and len(verdicts) == 1 else None
-
-
 def by_single_queue(table: Table) -> Finding:
     """Hold the single queue against what was measured."""
-    errors = table.values("queue_p50_error", **DEFAULT | {"load": LOADS})
+    level = DEFAULT | {"load": LOADS}
+    errors = table.values("queue_p50_error", **level)
     if not errors:
         return Finding("not measured", None)
     span = " to ".join(dict.fromkeys(f"{error:+.0f}" for error in (min(errors), max(errors))))
-    text = f"the single queue's median is wrong by {span} %"
-    return Finding(text, decided(errors, lambda error: error < 0))
+    return table.judge_mean("queue_p50_error", level, 0.0, -1, text=f"the single queue's median is wrong by {span} %")
 
 
 def by_network(table: Table) -> Finding:
@@ -406,22 +395,44 @@ def by_network(table: Table) -> Finding:
     if not total:
         return Finding("not calibrated", None)
     text = f"the calibrated network is nearer than the single queue in {found} of {total} quantiles"
-    runs = table.values(f"network_p{100 * QUANTILES[0]:g}_error", **DEFAULT | {"traffic": KINDS, "load": LOADS})
-    if len(runs) < 2:
+    frame = table.where(DEFAULT | {"traffic": KINDS, "load": LOADS}).drop_nulls(["network_error", "queue_error"])
+    blocks = frame.group_by(BLOCK).agg(pl.col("network_error", "queue_error").log().mean().exp()).sort(BLOCK)
+    errors = table.compare_values("queue_error", blocks["queue_error"].to_list(), blocks["network_error"].to_list())
+    if errors is None:
         return Finding(text, None, "one run does not decide")
-    return Finding(text, True if found == total else False if 2 * found < total else None)
+    text += f"; its error instead of the single queue's: {table.words('queue_error', errors, ',.0f')}"
+    return verdict(errors, -1, margin=0.1, text=text, reason="its errors are not smaller")
+
+
+def mean_error(model: str) -> Callable[[Run], float | None]:
+    """Return the function for the geometric mean of a model's errors, without their signs, at all quantiles."""
+
+    def of(run: Run) -> float | None:
+        found = comparisons(run).get(model)
+        if not found:
+            return None
+        errors = [abs(100 * found[f"p{100 * quantile:g}"]["error"]) for quantile in QUANTILES]
+        # An error below a hundredth of a percent is none.
+        return float(np.exp(np.mean(np.log(np.maximum(errors, 0.01)))))
+
+    return of
+
+
+def overload_share(run: Run) -> float:
+    """Return the rate under overload, percent of that without loss."""
+    found = run.result("router")
+    return float(100 * found["overload"]["pps"] / found["capacity"]["pps"])
 
 
 def by_overload(table: Table) -> Finding:
     """Hold a gateway's rate under overload against its rate without loss, of the same run."""
-    runs = table.runs_where(**DEFAULT | {"tunnel": ["aes-gcm", "chacha20"], "sizes": ["64", "512", "1386"]})
-    found = [run.result("router") for run in runs]
-    shares = [100 * each["overload"]["pps"] / each["capacity"]["pps"] for each in found]
+    level = DEFAULT | {"tunnel": ["aes-gcm", "chacha20"], "sizes": ["64", "512", "1386"]}
+    shares = table.values("overload_share", **level)
     if not shares:
         return Finding("not measured", None)
     span = " to ".join(dict.fromkeys(f"{share:.0f}" for share in (min(shares), max(shares))))
     text = f"under overload a gateway forwards {span} % of its rate without loss"
-    return Finding(text, decided(shares, lambda share: share < 50))
+    return table.judge_mean("overload_share", level, 50.0, -1, text=text)
 
 
 study = Study(
@@ -459,6 +470,13 @@ study = Study(
         Measure("lost", "%", lambda run: 100 * run.result("router")["lost_share"], "packets lost"),
         Measure("offered", "%", offered_share, "offered, of the rate without loss"),
         Measure("capacity", "kpps", lambda run: run.result("router")["capacity"]["pps"] / 1e3, "rate without loss"),
+        Measure(
+            "network_error", "%", mean_error(NETWORK), "error of the network, mean of the quantiles", is_ratio=True
+        ),
+        Measure(
+            "queue_error", "%", mean_error(QUEUE), "error of the single queue, mean of the quantiles", is_ratio=True
+        ),
+        Measure("overload_share", "%", overload_share, "rate under overload, of that without loss"),
         Measure("overload", "kpps", lambda run: run.result("router")["overload"]["pps"] / 1e3, "rate under overload"),
     ],
     figures=figures(),

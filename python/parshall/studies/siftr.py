@@ -1,6 +1,7 @@
 """SIFTR: what logging TCP state at every packet costs the flows that are logged."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import polars as pl
 
@@ -21,7 +22,7 @@ from parshall.lab import (
 )
 from parshall.lab.programs import iperf3_bps
 from parshall.lab.run import Run
-from parshall.statistics import paired_difference
+from parshall.lab.table import BLOCK, NOT_OFTEN_ENOUGH, verdict
 
 PPL = FLOWS = [1, 2, 5, 10, 50, 100]
 ENDS = ["sender", "receiver", "both"]
@@ -30,9 +31,8 @@ TESTBED_1 = [632.716, 626.039, 623.709, 624.716, 620.670, 614.400]
 TESTBED_2 = [562.768, 560.848, 558.416, 556.940, 556.279, 553.566]
 
 
-# A difference of throughput that nobody would notice, as a share.
-SMALL = 0.03
-UNCLEAR = "no difference can be distinguished with these repeats"
+# A difference of throughput that nobody would notice, and one that everybody would, as shares.
+SMALL, MUCH = 0.03, 0.1
 
 
 def setting(level: dict, duration_s: float) -> Setting:
@@ -69,6 +69,12 @@ def records(run: Run) -> float:
     return sum(ledger["logged"] for ledger in run.record["ledgers"].values()) / run.wall_s
 
 
+def cost(run: Run) -> float | None:
+    """Return the CPU time of the logs, with their hooks, percent of one CPU."""
+    logs = [name for name in run.record["programs"] if name.startswith("log-")]
+    return 100 * sum(map(run.cost_s, logs)) / run.wall_s if logs else None
+
+
 def slowest(run: Run) -> float:
     """Return the payload that the receiver got of the slowest flow, Mbit/s."""
     flows = run.result("iperf3")["end"]["streams"]
@@ -79,8 +85,8 @@ def kept(where: dict, x: str, line: str = "", panel: str = "") -> Callable[[Tabl
     """Return rows of the throughput as a share of that without a log, of the same block of runs."""
 
     def rows(table: Table) -> pl.DataFrame:
-        without = table.where(logging="none").select("repeat", "flows", without="throughput")
-        frame = table.where(where).join(without, on=["repeat", "flows"])
+        without = table.where(logging="none").select(*BLOCK, "flows", without="throughput")
+        frame = table.where(where).join(without, on=[*BLOCK, "flows"])
         panels = pl.concat_str(pl.lit(f"{panel} "), pl.col(panel).cast(pl.String)) if panel else pl.lit("")
         return frame.select(
             "repeat",
@@ -94,90 +100,111 @@ def kept(where: dict, x: str, line: str = "", panel: str = "") -> Callable[[Tabl
     return rows
 
 
-def verdict(sign: int, reason: str) -> tuple[bool | None, str]:
-    """Return whether a loss of throughput was found; without a difference it stays open."""
-    if sign == 0:
-        return None, UNCLEAR
-    return (True, "") if sign < 0 else (False, reason)
-
-
 OFF, EVERY = {"logging": "none", "flows": 1}, {"logging": "sender", "ppl": 1, "flows": 1}
+
+
+def most_flows(table: Table, **levels: object) -> int:
+    """Return the largest number of flows that ran at some levels."""
+    return max(table.levels("flows", **levels), default=1)
 
 
 def table_iv(table: Table) -> Finding:
     """More flows: a little less throughput."""
-    flows = table.levels("flows", logging="none")
-    text, sign = table.change("throughput", OFF, {"logging": "none", "flows": flows[-1]})
-    return Finding(
-        f"{flows[-1]} flows instead of 1: {text}", *verdict(sign, "more flows share the work of both CPUs better here")
+    flows = most_flows(table, logging="none")
+    return table.judge(
+        "throughput",
+        OFF,
+        {**OFF, "flows": flows},
+        -1,
+        margin=SMALL,
+        what=f"{flows} flows instead of 1",
+        reason="more flows share the work of both CPUs better here",
     )
 
 
 def table_v(table: Table) -> Finding:
     """Attached, but off: no difference."""
-    text, sign = table.change("throughput", OFF, {"logging": "attached", "flows": 1})
-    found = table.difference("throughput", OFF, {"logging": "attached", "flows": 1})
-    text = f"not attached, and attached but off: {text}"
-    if sign < 0:
-        return Finding(text, False, "hooks that filter everything out still run at every packet")
-    is_narrow = found is not None and max(-found.low, found.high) < SMALL * found.before
-    return Finding(text, True if is_narrow else None, "" if is_narrow else UNCLEAR)
+    return table.judge(
+        "throughput",
+        OFF,
+        {"logging": "attached", "flows": 1},
+        0,
+        margin=SMALL,
+        what="not attached, and attached but off",
+        reason="hooks that filter everything out still run at every packet",
+    )
 
 
 def granularity(table: Table) -> Finding:
     """Logging more often costs throughput."""
-    text, sign = table.change("throughput", OFF, EVERY)
+    found = table.judge(
+        "throughput",
+        OFF,
+        EVERY,
+        -1,
+        margin=SMALL,
+        what="every packet logged",
+        reason="as on testbed 2, where logging widened the gaps between packets",
+    )
     last = table.levels("ppl", logging="sender")[-1]
     rare, _ = table.change("throughput", EVERY, {**EVERY, "ppl": last})
-    return Finding(
-        f"every packet logged: {text}; then every {last}th: {rare}",
-        *verdict(sign, "as on testbed 2, where logging widened the gaps between packets"),
-    )
+    return replace(found, measured=f"{found.measured}; then every {last}th: {rare}")
 
 
 def coupling(table: Table) -> Finding:
     """The cost does not grow with the flows."""
-    frame = kept({"logging": "sender", "ppl": 1}, "flows")(table).sort("repeat")
-    few, many = frame["x"].min(), frame["x"].max()
-    shares = [frame.filter(x=flows)["y"].to_list() for flows in (few, many)]
-    found = paired_difference(*shares) if few != many and len(shares[0]) == len(shares[1]) else None
-    if found is None:
-        return Finding("not measured often enough", None)
+    many = most_flows(table, logging="sender", ppl=1)
+    kept = [
+        table.blocks("throughput", {"logging": "none", "flows": flows}, {**EVERY, "flows": flows})[0].select(
+            *BLOCK, kept=pl.col("after") / pl.col("before")
+        )
+        for flows in (1, many)
+    ]
+    pairs = kept[0].join(kept[1], on=BLOCK, suffix="_many").sort(BLOCK)
+    found = table.compare_values("throughput", pairs["kept"].to_list(), pairs["kept_many"].to_list())
+    if found is None or many == 1:
+        return Finding(NOT_OFTEN_ENOUGH, None)
+    low, high = 100 * found.low, 100 * found.high
     text = (
-        f"of the throughput without a log, {found.before:.1f} % remain with {few} flow, {found.after:.1f} % with "
-        f"{many} (difference {found.low:+.1f} to {found.high:+.1f} points)"
+        f"of the throughput without a log, {found.before:.1%} remain with 1 flow, {found.after:.1%} with {many} "
+        f"({100 * found.change:+.1f} %, 95 % interval {low:+.1f} to {high:+.1f} %)"
     )
-    is_small = max(-found.low, found.high) < 10
-    is_large = found.low > 10 or found.high < -10
-    return Finding(text, True if is_small else False if is_large else None, "" if is_small or is_large else UNCLEAR)
+    return verdict(found, 0, margin=MUCH, text=text, reason="what a log costs depends on the number of flows here")
 
 
 def losses(table: Table) -> Finding:
     """Packets that are not logged, of the ledger."""
     frame = table.where(logging=ENDS)
-    worst = max(table.values("skipped", logging=ENDS))
-    return Finding(
-        f"at most {worst:.2f} packets for each Mbit/s, in {frame.height} runs with ledgers that balance",
-        worst > 0,
-        "" if worst > 0 else "nothing is skipped: the ring of each CPU has no lock that flows could contend for",
-    )
+    worst, runs = frame["skipped"].max(), frame.height
+    if worst is None:
+        return Finding("not measured", None)
+    if worst == 0:
+        # With 95 %: of runs that skip with a higher probability, one of so many would have (the rule of three).
+        text = f"0 packets in {runs} runs, so that fewer than {min(1.0, 3 / runs):.0%} of all runs skip any"
+        return Finding(text, False, "the ring of each CPU has no lock that flows could contend for")
+    few, many = ({**EVERY, "flows": flows} for flows in (1, most_flows(table, logging="sender", ppl=1)))
+    text = f"at most {worst:.2f} packets for each Mbit/s, in {runs} runs; more flows"
+    return table.judge("skipped", few, many, 1, margin=1.0, form=",.2f", what=text, reason="not more with more flows")
 
 
 def ends(table: Table) -> Finding:
     """Which end bears the cost."""
-    most = table.levels("flows", logging="both")[-1]
     text = "; ".join(
         f"{flows} flow{'s' * (flows > 1)}: "
         + ", ".join(f"{table.mean('throughput', logging=end, ppl=1, flows=flows):,.0f} at {end}" for end in ENDS)
-        for flows in dict.fromkeys((1, most))
+        for flows in dict.fromkeys((1, most_flows(table, logging="both")))
     )
-    compared, sign = table.change("throughput", EVERY, {"logging": "receiver", "ppl": 1, "flows": 1})
-    cheaper = {1: "as on testbed 1", -1: "as on testbed 2", 0: "no end is cheaper with these repeats"}[sign]
-    return Finding(
-        f"logging every packet, Mbit/s: {text}; receiver instead of sender, one flow: {compared}",
-        True if sign else None,
-        f"{cheaper}; the two testbeds contradict each other",
-    )
+    found = table.compare("throughput", EVERY, {"logging": "receiver", "ppl": 1, "flows": 1})
+    if found is None:
+        return Finding(NOT_OFTEN_ENOUGH, None)
+    compared = f"receiver instead of sender, one flow: {table.words('throughput', found)}"
+    text = f"logging every packet, Mbit/s: {text}; {compared}"
+    # Each testbed has a cheaper end, and not the same one: any difference is like one of them.
+    finding = verdict(found, found.sign or 1, margin=SMALL, text=text, reason=f"no end is cheaper by {SMALL:.0%}")
+    if not found.sign:
+        return finding
+    cheaper = "as on testbed 1" if found.sign > 0 else "as on testbed 2"
+    return replace(finding, reason=f"{cheaper}; the two testbeds contradict each other")
 
 
 study = Study(
@@ -212,6 +239,7 @@ study = Study(
         Measure("slowest", "Mbit/s", slowest, "throughput of the slowest flow"),
         Measure("skipped", "packets per Mbit/s", skipped, "packets not logged"),
         Measure("records", "1/s", records, "records"),
+        Measure("cost", "% of a CPU", cost, "CPU time of logs and hooks"),
         Measure("cpu", "%", lambda run: run.cpu_percent(), "CPUs busy"),
     ],
     figures=[

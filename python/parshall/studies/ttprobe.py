@@ -1,6 +1,8 @@
 """ttprobe: the state of TCP at every packet beside the state every millisecond."""
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 
 import polars as pl
 
@@ -22,12 +24,14 @@ from parshall.lab import (
     tcp_log,
 )
 from parshall.lab.run import Run
+from parshall.lab.table import BLOCK, NOT_OFTEN_ENOUGH, verdict
 
 PORT = 5201
 POLL = [sys.executable, "-m", "parshall.lab.poll", "--port", str(PORT), "--interval", "1ms"]
 BEGINNING_MS = 30
 SHAPED, FAST = "100 Mbit/s, 6 ms", "1 Gbit/s"
 BOTH = {"path": SHAPED, "method": "both"}
+EVERY_PACKET, EVERY_MS = "at every packet", "every millisecond"
 
 
 def setting(level: dict, duration_s: float) -> Setting:
@@ -89,18 +93,26 @@ def usages(run: Run) -> list[float]:
     return [100 - line[idle] for line in profile["all"]]
 
 
-def beginning(table: Table) -> pl.DataFrame:
-    """Return the window in the first 30 ms of the first run, by packets and by samples."""
-    runs = table.runs_where(**BOTH)
-    if not runs:
-        return pl.DataFrame()
-    series = {"at every packet": events(runs[0]), "every millisecond": polled(runs[0])}
-    began_ns = series["at every packet"]["time_ns"][0]
+def begin(run: Run) -> pl.DataFrame:
+    """Return the window in the first 30 ms of a run, by packets and by samples: ``x`` (ms), ``cwnd``, ``line``."""
+    series = {EVERY_PACKET: events(run), EVERY_MS: polled(run)}
+    began_ns = series[EVERY_PACKET]["time_ns"][0]
     frames = [
-        frame.select(x=(pl.col("time_ns") - began_ns) / 1e6, y=pl.col("cwnd").cast(pl.Float64), line=pl.lit(name))
+        frame.select(x=(pl.col("time_ns") - began_ns) / 1e6, cwnd=pl.col("cwnd").cast(pl.Float64), line=pl.lit(name))
         for name, frame in series.items()
     ]
     return pl.concat(frames).filter(pl.col("x").is_between(0, BEGINNING_MS))
+
+
+def beginning(table: Table) -> pl.DataFrame:
+    """Return the window in the first 30 ms of the first run."""
+    runs = table.runs_where(**BOTH)
+    return begin(runs[0]).rename({"cwnd": "y"}) if runs else pl.DataFrame()
+
+
+def changes_at_the_beginning(line: str) -> Callable[[Run], float]:
+    """Return the measure of how often the window changed in the first 30 ms, by one method."""
+    return lambda run: changes(begin(run).filter(line=line))
 
 
 def usage_cdf(table: Table) -> pl.DataFrame:
@@ -119,42 +131,55 @@ def usage_cdf(table: Table) -> pl.DataFrame:
 
 def samples(table: Table) -> Finding:
     """How many samples each method has of the same flow."""
-    counts = [table.mean(name, **BOTH) for name in ("events", "samples")]
-    return Finding(
-        f"{counts[0]:,.0f} records at every packet, {counts[1]:,.0f} samples at 1 ms of the same flow "
-        f"({counts[0] / counts[1]:.1f} times as many); polling missed {table.mean('missed', **BOTH):.0f} % of the "
-        "changes of the window",
-        counts[0] > counts[1],
+    runs = table.where(BOTH).sort(BLOCK)
+    found = table.compare_values("samples", runs["samples"].to_list(), runs["events"].to_list())
+    if found is None:
+        return Finding(NOT_OFTEN_ENOUGH, None)
+    times = [1 + each for each in (found.change, found.low, found.high)]
+    text = (
+        f"{found.after:,.0f} records at every packet, {found.before:,.0f} samples at 1 ms of the same flow "
+        f"({times[0]:.1f} times as many, 95 % interval {times[1]:.1f} to {times[2]:.1f}); polling missed "
+        f"{table.mean('missed', **BOTH):.0f} % of the changes of the window"
     )
+    return verdict(found, 1, margin=0.1, text=text, reason="polling had as many samples")
 
 
 def first_ms(table: Table) -> Finding:
     """What polling shows of the first 30 ms."""
-    frame = beginning(table)
-    if frame.is_empty():
-        return Finding("not measured", None)
-    counts = [
-        changes(frame.filter(line=name).rename({"y": "cwnd"})) for name in ("at every packet", "every millisecond")
-    ]
-    return Finding(
-        f"the window changed {counts[0]} times in the first {BEGINNING_MS} ms; polling shows {counts[1]}",
-        counts[0] > counts[1],
+    runs = table.where(BOTH).sort(BLOCK)
+    found = table.compare_values("beginning_polled", runs["beginning_polled"].to_list(), runs["beginning"].to_list())
+    if found is None:
+        return Finding(NOT_OFTEN_ENOUGH, None)
+    text = (
+        f"the window changed {found.after:,.1f} times in the first {BEGINNING_MS} ms; polling shows {found.before:,.1f}"
     )
+    return verdict(found, 1, margin=0.1, text=text, reason="polling shows as many")
+
+
+def instruments_cost(run: Run) -> float:
+    """Return the CPU time of the poller, or of the log with its hooks, percent of one CPU."""
+    return 100 * sum(run.cost_s(name) for name in ("events", "polled") if name in run.record["programs"]) / run.wall_s
 
 
 def cost(table: Table) -> Finding:
     """CPU of both methods at 1 Gbit/s."""
     base = {"path": FAST, "method": "none"}
     texts = [table.change("cpu", base, {**base, "method": name}, ".1f")[0] for name in ("polled", "events")]
-    compared, sign = table.change("cpu", {**base, "method": "polled"}, {**base, "method": "events"}, ".1f")
-    return Finding(
-        f"CPU usage with polling: {texts[0]}; with events: {texts[1]}; events instead of polling: {compared}",
-        None if sign == 0 else sign > 0,
-        {
-            0: "no difference can be distinguished with these repeats",
-            1: "",
-            -1: "Web10G's poller was in C, this one is a Python program; a hook costs less than the probes of 2015",
-        }[sign],
+    found = table.judge(
+        "cost",
+        {**base, "method": "polled"},
+        {**base, "method": "events"},
+        1,
+        margin=0.1,
+        form=",.1f",
+        what="CPU time of the poller, and of the log with its hooks",
+        reason="Web10G's poller was in C, this one is a Python program; a hook costs less than the probes of 2015",
+    )
+    return replace(
+        found,
+        measured=(
+            f"{found.measured}; all CPUs, without and with polling: {texts[0]}; without and with events: {texts[1]}"
+        ),
     )
 
 
@@ -181,6 +206,11 @@ study = Study(
         Measure("events", "", lambda run: events(run).height, "records, one a packet"),
         Measure("samples", "", lambda run: polled(run).height, "samples, one a millisecond"),
         Measure("missed", "%", missed, "changes of the window that polling missed"),
+        Measure("beginning", "", changes_at_the_beginning(EVERY_PACKET), "changes of the window in 30 ms, by packets"),
+        Measure(
+            "beginning_polled", "", changes_at_the_beginning(EVERY_MS), "changes of the window in 30 ms, by samples"
+        ),
+        Measure("cost", "% of a CPU", instruments_cost, "CPU time of the instruments"),
         Measure("cpu", "%", lambda run: run.cpu_percent(), "CPUs busy"),
         Measure(
             "throughput", "Mbit/s", lambda run: run.result("iperf3")["end"]["sum_received"]["bits_per_second"] / 1e6

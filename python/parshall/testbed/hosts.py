@@ -85,7 +85,7 @@ class Host:
         environment = {**(os.environ if env is None else env), OWNER_VARIABLE: self._owner_prefix}
 
         # Namespace and affinity belong to a thread, and a child inherits them.
-        def start() -> "subprocess.Popen[Any]":
+        def start() -> programs.Program:
             with self.enter(), _on_cpu(self.cpu if cpu is None else cpu):
                 return programs.start(command, env=environment, **options)
 

@@ -1,0 +1,63 @@
+"""Repeated values of one measure: their mean with its interval, and their quartiles."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Repeated values of one measure at one level.
+
+    Attributes
+    ----------
+    count : int
+        Number of values.
+    mean, minimum, maximum : float
+        As the thesis gives them.
+    median, lower_quartile, upper_quartile : float
+        Quartiles by linear interpolation.
+    low, high : float
+        Confidence interval of the mean, 95 %, by Student's t: it assumes independent repeats and a mean that is
+        nearly normal. NaN for a single value.
+    """
+
+    count: int
+    mean: float
+    minimum: float
+    maximum: float
+    median: float
+    lower_quartile: float
+    upper_quartile: float
+    low: float
+    high: float
+
+
+def summarise(values: Sequence[float]) -> Summary | None:
+    """Return the summary of values; None when there are none."""
+    if not len(values):
+        return None
+    data = np.asarray(values, float)
+    lower, median, upper = np.quantile(data, (0.25, 0.5, 0.75))
+    low, high = mean_interval(data)
+    return Summary(len(data), data.mean(), data.min(), data.max(), float(median), float(lower), float(upper), low, high)
+
+
+def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the confidence interval of the mean of independent values, by Student's t."""
+    data = np.asarray(values, float)
+    if len(data) < 2:
+        return math.nan, math.nan
+    half = student(len(data) - 1, confidence) * data.std(ddof=1) / math.sqrt(len(data))
+    return float(data.mean() - half), float(data.mean() + half)
+
+
+def student(freedom: float, confidence: float) -> float:
+    """Return the quantile of Student's t for a two-sided interval."""
+    # The distributions of scipy.stats give the same, and take half a second to import.
+    return float(special.stdtrit(freedom, (1 + confidence) / 2))
