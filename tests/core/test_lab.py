@@ -196,7 +196,18 @@ def test_a_bundle_gives_a_table_with_a_row_for_each_run(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path / "b", study, {1: [1, 2], 2: [3, 4], 3: [5, 6]})
     evaluate(bundle, study)
     frame = pl.read_parquet(tmp_path / "b/results.parquet")
-    assert frame.columns == ["run", "repeat", "session", "side", "control", "status", "failure", "load", "time"]
+    assert frame.columns == [
+        "run",
+        "repeat",
+        "cycle",
+        "session",
+        "side",
+        "control",
+        "status",
+        "failure",
+        "load",
+        "time",
+    ]
     assert frame.filter(control="").sort("load", "repeat")["time"].to_list() == [1, 2, 3, 4, 5, 6]
     assert frame.filter(control="no traffic")["time"].null_count() == 2
     whole = runs_sentence(bundle, {"failures": []})

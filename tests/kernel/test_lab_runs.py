@@ -310,7 +310,7 @@ def test_a_study_of_a_router_has_files_and_figures_of_its_own(tmp_path: Path) ->
 
 # Some levels of every built-in study that needs traffic: each kind of program once.
 LEVELS: dict[str, list[dict[str, Any]]] = {
-    "siftr": [{"logging": "attached", "flows": 1}, {"logging": "both", "ppl": 2, "flows": 2}],
+    "siftr": [{"logging": "both", "ppl": 10, "flows": 2}, {"logging": "attached", "flows": 1}],
     "ttprobe": [{"path": "100 Mbit/s, 6 ms", "method": "both"}, {"path": "1 Gbit/s", "method": "polled"}],
     "ffpf": [
         {"method": method, "rate": "100M", "snaplen": 100, "applications": 2}
@@ -348,10 +348,15 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "level"), CASES)
 def test_a_built_in_study_measures_at_every_kind_of_level(name: str, level: dict[str, Any], tmp_path: Path) -> None:
+    whole = load(path_of(name))
+    # With its base, where it is a state of a run of stretches.
+    states = whole.runs_of([level])[0] if whole.switched else [level]
     study = replace(
-        load(path_of(name)),
-        levels=[level],
+        whole,
+        levels=states,
+        switched=[factor for factor in whole.switched if any(factor in state for state in states)],
         quick_levels=(),
+        cycles=1,
         has_controls=False,
         duration_s=1,
         figures=(),
@@ -360,9 +365,14 @@ def test_a_built_in_study_measures_at_every_kind_of_level(name: str, level: dict
     bundle = run(study, path_of(name).read_text(), tmp_path / "out", repeats=1, stops_on_failure=True)
     evaluation = evaluate(bundle, study)
     assert not evaluation["failures"] and not any(row["unbalanced"] for row in evaluation["ledgers"])
-    (row,) = table_of(bundle, study).frame.to_dicts()
+    rows = table_of(bundle, study).frame.to_dicts()
+    row = rows[-1]
+    assert len(rows) == len(states) and all(row[factor] == value for factor, value in level.items())
     if name in ("ffpf", "capture"):
         assert 0 <= row["worst"] <= 100
+    if name == "siftr":
+        # Half a second of iperf3 over a cable, with a log at each end, or none that logs.
+        assert row["throughput"] > 50 and (row["records"] > 100) == ("ppl" in level) and 0 < row["cost"] < 200
     if level.get("method") == "both":
         assert row["events"] > row["samples"] / 2 > 50 and 0 <= row["missed"] <= 100
 

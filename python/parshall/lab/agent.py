@@ -119,6 +119,15 @@ class Agent:
         program = self._programs[name]
         return program.cpu_s if isinstance(program, programs.Program) else None
 
+    def cpu_now_s(self, name: str) -> float:
+        """Return the CPU time of a program so far, of its threads that live, seconds; 0 when it has ended."""
+        directory = Path(f"/proc/{self._programs[name].pid}/task")
+        try:
+            texts = [(task / "schedstat").read_text() for task in directory.iterdir()]
+        except OSError:
+            return 0.0
+        return sum(int(text.split()[0]) for text in texts) / 1e9
+
     def cpu_ticks(self, name: str) -> int:
         """Return the CPU time of a program so far, in clock ticks."""
         try:

@@ -16,6 +16,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.host.input_file import brief, read_json
 from parshall.host.whole_file import write_whole
 from parshall.lab.run import RECORD, AbsentError, Run
+from parshall.lab.stretches import beside_neighbours, stretches_of
 from parshall.lab.study import COLUMNS, NO_TRAFFIC, Study, line_of
 
 FORMAT_VERSION = 1
@@ -185,10 +186,11 @@ class Bundle:
 
         Measures of runs that failed or had no traffic are null. Raises `ParshallError` when a measure fails.
         """
-        rows = [_row(study, run) for run in self.runs()]
+        rows = [row for run in self.runs() for row in _rows(study, run)]
         schema = {
             "run": pl.Int64,
             "repeat": pl.Int64,
+            "cycle": pl.Int64,
             "session": pl.Int64,
             "side": pl.String,
             "control": pl.String,
@@ -223,7 +225,26 @@ class Bundle:
 
 def check_measures(study: Study, run: Run) -> None:
     """Raise `ParshallError` when a measure of a study fails for a run."""
-    _row(study, run)
+    _rows(study, run)
+
+
+def _rows(study: Study, run: Run) -> list[dict[str, Any]]:
+    """Return the row of a run; of a run of stretches, one for each level and cycle."""
+    if "stretches" not in run.record:
+        return [_row(study, run)]
+    stretches = stretches_of(run)
+    measured = [_row(study, each) for each in stretches]
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for measure in study.measures:
+        values = [
+            (each.level, each.record["cycle"], row[measure.name]) for each, row in zip(stretches, measured, strict=True)
+        ]
+        for level, turn, value in beside_neighbours(values, is_ratio=bool(measure.is_ratio)):
+            of_measures = dict.fromkeys((each.name for each in study.measures), None)
+            of_factors = {name: level.get(name) for name in study.factors}
+            row = found.setdefault((repr(level), turn), measured[0] | of_factors | of_measures | {"cycle": turn})
+            row[measure.name] = value
+    return list(found.values())
 
 
 def _row(study: Study, run: Run) -> dict[str, Any]:
@@ -231,6 +252,7 @@ def _row(study: Study, run: Run) -> dict[str, Any]:
     row = {
         "run": record["run"],
         "repeat": record["repeat"],
+        "cycle": 0,
         # The first versions wrote neither.
         "session": record.get("session", 0),
         "side": record.get("side", ""),

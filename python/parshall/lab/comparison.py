@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import polars as pl
+
 from parshall.errors import UsageError
 from parshall.lab.bundle import Bundle
 from parshall.lab.study import AFTER, BEFORE, NO_INSTRUMENTS, Measure
@@ -50,7 +52,8 @@ def _compare_at(table: Table, level: dict[str, Any], measure: Measure) -> Compar
     sides = []
     for side in (BEFORE, AFTER):
         one = Table(table.study, table.frame, table.runs, table.confidence, side)
-        sides.append(one.where(level).drop_nulls(measure.name).select(*BLOCK, value=measure.name))
+        values = one.where(level).drop_nulls(measure.name).group_by(BLOCK)
+        sides.append(values.agg(value=pl.col(measure.name).mean()))
     pairs = sides[0].join(sides[1], on=BLOCK, suffix="_after").sort(BLOCK)
     missing = sides[0].height + sides[1].height - 2 * pairs.height
     return table.compare_values(measure.name, pairs["value"].to_list(), pairs["value_after"].to_list(), missing)

@@ -72,23 +72,23 @@ def measure(
     """
     chosen = _chosen(setting, control)
     with site.scene(setting, directory) as scene:
-        before = _Counts(scene)
+        before = Counts(scene)
         progress(START, scene)
         for role in (INSTRUMENT, SERVER):
             for program in _of(chosen, role):
-                _start(scene, program)
+                start(scene, program)
         before.read()
         progress(TRAFFIC, scene)
         began_s = time.monotonic()
         for program in _of(chosen, WORKLOAD):
-            _launch(scene, program)
+            launch(scene, program)
         _wait_for_workload(scene, chosen, stopping)
         workload_s = time.monotonic() - began_s
         hosts = before.hosts_until_now()
         # Servers first: an instrument sees the end of what they receive.
-        ended = {program.name: _end(scene, program) for role in (WORKLOAD, SERVER) for program in _of(chosen, role)}
+        ended = {program.name: end(scene, program) for role in (WORKLOAD, SERVER) for program in _of(chosen, role)}
         progress(END, scene)
-        ended |= {program.name: _end(scene, program) for program in _of(chosen, INSTRUMENT)}
+        ended |= {program.name: end(scene, program) for program in _of(chosen, INSTRUMENT)}
         outcomes = {program.name: ended[program.name] for program in chosen}
         testbed = scene.describe()
         for program in chosen:
@@ -109,16 +109,17 @@ def _of(chosen: Iterable[Program], role: str) -> list[Program]:
     return [program for program in chosen if program.role == role]
 
 
-def _launch(scene: Scene, program: Program) -> None:
+def launch(scene: Scene, program: Program) -> None:
+    """Start a program, with the names in its command replaced."""
     agent = scene.agents[program.host]
     places = {**scene.places, "directory": agent.directory(), "ring": scene.ring}
     cpu = program.cpu
     agent.start(program.name, filled(program.command, places), cpu)
 
 
-def _start(scene: Scene, program: Program) -> None:
+def start(scene: Scene, program: Program) -> None:
     """Start an instrument or a server, and wait until it is ready."""
-    _launch(scene, program)
+    launch(scene, program)
     agent = scene.agents[program.host]
     deadline_s = time.monotonic() + START_S
     while not agent.is_ready(program.name, program.ready):
@@ -157,7 +158,7 @@ def _wait_for_workload(scene: Scene, chosen: list[Program], stopping: Stopping |
             time.sleep(POLL_INTERVAL_S)
 
 
-def _end(scene: Scene, program: Program) -> dict[str, Any]:
+def end(scene: Scene, program: Program) -> dict[str, Any]:
     """End a program, and return its exit status."""
     agent = scene.agents[program.host]
     if program.is_drained:
@@ -194,7 +195,7 @@ def _drain(agent: Any, program: Program) -> None:
         time.sleep(POLL_INTERVAL_S)
 
 
-class _Counts:
+class Counts:
     """Counters of interfaces and CPUs over the workload."""
 
     def __init__(self, scene: Scene) -> None:
@@ -202,6 +203,7 @@ class _Counts:
         self._before: dict[str, tuple[Any, Any]] = {}
 
     def read(self) -> None:
+        """Read the counters at the beginning."""
         self._before = self._now()
 
     def _now(self) -> dict[str, tuple[Any, Any]]:
@@ -211,6 +213,7 @@ class _Counts:
         }
 
     def hosts_until_now(self) -> dict[str, Any]:
+        """Return what each host counted since they were read."""
         hosts = {}
         for name, (counters, ticks) in self._now().items():
             counters_before, ticks_before = self._before[name]

@@ -71,8 +71,9 @@ def look(bundle: Bundle, study: Study, levels: list[Level]) -> Look:
 
 
 def blocks_of(bundle: Bundle) -> int:
-    """Return how many blocks the plan of a bundle has."""
-    return 1 + max((run["repeat"] for run in bundle.about["plan"]), default=-1)
+    """Return how many blocks of the plan are measured, whole."""
+    waiting = [run["repeat"] for number, run in enumerate(bundle.about["plan"]) if not bundle.has_run(number)]
+    return min(waiting, default=1 + max((run["repeat"] for run in bundle.about["plan"]), default=-1))
 
 
 def is_look(blocks: int) -> bool:

@@ -98,9 +98,10 @@ def _is_partial(bundle: Bundle, table: Table) -> bool:
     """Whether a level of the study has no run: only a part was wanted, or has run so far, or its runs failed."""
     done = [run["level"] for run in table.where().select(level=pl.struct(table.study.factors)).to_dicts()]
     return bool(bundle.about.get("at")) or any(
-        {name: planned["level"].get(name) for name in table.study.factors} not in done
+        {name: level.get(name) for name in table.study.factors} not in done
         for planned in bundle.about["plan"]
         if not planned["control"]
+        for level in planned.get("states", [planned["level"]])
     )
 
 
@@ -261,7 +262,7 @@ def _summaries(table: Table) -> Iterator[dict[str, Any]]:
 def _levels(table: Table) -> list[dict[str, Any]]:
     """Return the levels that ran, in the order of the study."""
     seen: list[dict[str, Any]] = []
-    ran = [run.level for run in table.runs if not run.control]
+    ran = [level for run in table.runs if not run.control for level in run.levels]
     for level in (*table.study.levels, *table.study.quick_levels, *ran):
         if level in ran and level not in seen:
             seen.append(level)

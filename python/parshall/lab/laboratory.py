@@ -12,7 +12,7 @@ from typing import Any
 from parshall.errors import ParshallError, UsageError
 from parshall.host.environment import environment
 from parshall.host.stopping import Stopping
-from parshall.lab import cycle
+from parshall.lab import cycle, stretches
 from parshall.lab.bundle import STUDY, Bundle, check_measures
 from parshall.lab.decision import Look, blocks_of, is_look, look
 from parshall.lab.run import accounts, balances, lost
@@ -64,23 +64,29 @@ def plan(study: Study, *, is_quick: bool, repeats: int, seed: int) -> list[dict[
         ``repeat``, ``level`` and ``control`` of each run.
     """
     levels = study.levels_of(is_quick=is_quick)
-    cells: list[tuple[Level, str]] = [(level, "") for level in levels]
+    cells = cells_of(study, levels)
     if study.has_controls:
-        cells += [(study.control_level or levels[0], control) for control in CONTROLS]
+        cells += [{"level": study.control_level or levels[0], "control": control} for control in CONTROLS]
     order = random.Random(seed)
-    runs = []
-    for repeat in range(repeats):
-        block = order.sample(cells, len(cells))
-        runs += [{"repeat": repeat, "level": level, "control": control} for level, control in block]
-    return runs
+    return [{"repeat": repeat, **cell} for repeat in range(repeats) for cell in order.sample(cells, len(cells))]
+
+
+def cells_of(study: Study, levels: Sequence[Level]) -> list[dict[str, Any]]:
+    """Return the runs of a block that measure some levels: ``level``, ``control``, and ``states`` where they change."""
+    if not study.switched:
+        return [{"level": level, "control": ""} for level in levels]
+    return [{"level": states[0], "control": "", "states": states} for states in study.runs_of(levels)]
 
 
 def estimate_s(study: Study, runs: list[dict[str, Any]], *, is_quick: bool) -> float:
     """Return how long runs will take, before any has run."""
-    return sum(_workload_s(study, run["level"], is_quick) + _OVERHEAD_S for run in runs)
+    return sum(_workload_s(study, run, is_quick) + _OVERHEAD_S for run in runs)
 
 
-def _workload_s(study: Study, level: Level, is_quick: bool) -> float:
+def _workload_s(study: Study, planned: Mapping[str, Any], is_quick: bool) -> float:
+    if "states" in planned:
+        return stretches.duration_s(study, planned["states"])
+    level = planned["level"]
     return study.setting(level, study.quick_duration_s if is_quick else study.duration_s).duration_s
 
 
@@ -256,8 +262,11 @@ class _Runner:
             left_s = sum(self._needed_s(runs[each]) for each in waiting if each >= number)
             self.progress(Progress(number_done(bundle), len(runs), describe(planned), left_s, self.look))
             began_s = time.monotonic()
-            failure = _measure(bundle, self.study, self.site, number, self.session)
-            workload_s = _workload_s(self.study, planned["level"], bundle.about["is_quick"])
+            try:
+                failure = _measure(bundle, self.study, self.site, number, self.session, self.stopping)
+            except stretches.StoppedError:
+                break
+            workload_s = _workload_s(self.study, planned, bundle.about["is_quick"])
             self.overhead_s += max(0.0, time.monotonic() - began_s - workload_s)
             self.measured += 1
             self.failures += failure is not None
@@ -276,7 +285,7 @@ class _Runner:
     def _needed_s(self, planned: dict[str, Any]) -> float:
         """Return how long a run will take, as those before it."""
         overhead_s = self.overhead_s / self.measured if self.measured else _OVERHEAD_S
-        return overhead_s + _workload_s(self.study, planned["level"], self.bundle.about["is_quick"])
+        return overhead_s + _workload_s(self.study, planned, self.bundle.about["is_quick"])
 
     def run_until_decided(self) -> None:
         """Measure block after block until each statement is decided, or the time is over."""
@@ -289,7 +298,8 @@ class _Runner:
             if is_look(blocks):
                 needed = self._look_at(levels).levels
             order = random.Random(f"{about['seed']} {blocks}")
-            block = [{"repeat": blocks, "level": level, "control": ""} for level in order.sample(needed, len(needed))]
+            cells = cells_of(self.study, needed)
+            block = [{"repeat": blocks, **cell} for cell in order.sample(cells, len(cells))]
             is_over = spent_s + self._elapsed_s + sum(map(self._needed_s, block)) > about["budget_s"]
             if not block or blocks >= LOOKS[-1] or is_over:
                 break
@@ -301,7 +311,7 @@ class _Runner:
             last = self._look_at(levels)
         about["spent_s"] = spent_s + self._elapsed_s
         # What would do, if the intervals go on to narrow.
-        block_s = sum(self._needed_s({"level": level}) for level in last.levels)
+        block_s = sum(map(self._needed_s, cells_of(self.study, last.levels)))
         about["more_s"] = last.more_blocks * block_s if last.open else None
         self.bundle.write_about()
 
@@ -348,10 +358,14 @@ def number_done(bundle: Bundle) -> int:
 def describe(planned: dict[str, Any]) -> str:
     """Return the level of a planned run in words."""
     words = [f"{name} {value}" for name, value in planned["level"].items()]
+    if "states" in planned:
+        words.append(f"and {len(planned['states']) - 1} other states")
     return ", ".join([*words, planned["control"]] if planned["control"] else words)
 
 
-def _measure(bundle: Bundle, study: Study, site: Site, number: int, session: int) -> str | None:
+def _measure(
+    bundle: Bundle, study: Study, site: Site, number: int, session: int, stopping: Stopping | None
+) -> str | None:
     """Measure one run; return why it failed, or None."""
     planned, is_quick = bundle.about["plan"][number], bundle.about["is_quick"]
     setting = study.setting(planned["level"], study.quick_duration_s if is_quick else study.duration_s)
@@ -360,8 +374,16 @@ def _measure(bundle: Bundle, study: Study, site: Site, number: int, session: int
         record.update(run=number, began=_now(), session=session, load=os.getloadavg()[0])
         record.update(status="done", failure=None, earlier_failures=earlier, **planned)
         try:
-            record.update(cycle.measure(site, setting, directory, planned["control"]))
-            record["ledgers"] = _ledgers(record, directory)
+            if "states" in planned:
+                order = f"{bundle.about['seed']} {number}"
+                measured = stretches.measure(site, study, planned["states"], directory, seed=order, stopping=stopping)
+                record.update(measured)
+                for stretch in record["stretches"]:
+                    stretch["ledgers"] = _ledgers(stretch, directory)
+                record["ledgers"] = _sums([stretch["ledgers"] for stretch in record["stretches"]])
+            else:
+                record.update(cycle.measure(site, setting, directory, planned["control"]))
+                record["ledgers"] = _ledgers(record, directory)
         except ParshallError as error:
             record.update(status="failed", failure=str(error))
             record.setdefault("programs", {})
@@ -387,6 +409,19 @@ def _ledgers(record: dict[str, Any], directory: Path) -> dict[str, Any]:
             "lost": sum(map(lost, listed)),
             "cost": ledger.get("cost"),
         }
+    return found
+
+
+def _sums(ledgers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sums of the ledgers of all stretches; the cost is that of the last."""
+    found: dict[str, Any] = {}
+    for name, ledger in (item for each in ledgers for item in each.items()):
+        if name not in found:
+            found[name] = dict(ledger)
+            continue
+        for key in ("seen", "filtered", "thinned", "logged", "lost"):
+            found[name][key] += ledger[key]
+        found[name] |= {"balances": found[name]["balances"] and ledger["balances"], "cost": ledger["cost"]}
     return found
 
 

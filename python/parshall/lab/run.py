@@ -41,6 +41,13 @@ class Run:
         return level
 
     @property
+    def levels(self) -> list[Level]:
+        """The level; of a run of stretches, that of each state."""
+        return list(
+            {repr(each["level"]): each["level"] for each in self.record.get("stretches", [self.record])}.values()
+        )
+
+    @property
     def control(self) -> str:
         """Which control run this is: "no traffic", "no instruments"; "" for a run of the study itself."""
         return str(self.record["control"])
@@ -60,12 +67,17 @@ class Run:
         """
         if program not in self.record["programs"]:
             raise AbsentError(f"{program}: did not run")
-        return (self.directory / f"{program}.out").read_text(errors="replace")
+        return self._file(program, "out").read_text(errors="replace")
 
     def errors(self, program: str) -> str:
         """Return the standard error of a program."""
         self.text(program)
-        return (self.directory / f"{program}.err").read_text(errors="replace")
+        return self._file(program, "err").read_text(errors="replace")
+
+    def _file(self, program: str, suffix: str) -> Path:
+        # In a run of stretches an instrument starts several times.
+        output = self.record["programs"][program].get("output", program)
+        return self.directory / f"{output}.{suffix}"
 
     def result(self, program: str) -> Any:
         """Return the JSON that a program printed."""
@@ -115,7 +127,9 @@ class Run:
         ledger = (self.result(program) if outcome["is_json"] else {}).get("ledger") or {}
         mean_ns = {each["program"]: each["ns_per_run"] for each in (ledger.get("cost") or {}).get("programs", [])}
         hooks_ns = sum(hook["seen"] * mean_ns.get(hook["hook"], 0.0) for hook in ledger.get("hooks", []))
-        return float(outcome["cpu_s"] + hooks_ns / 1e9)
+        # Of a stretch, its part: the ledger is of all the time that the hooks were attached.
+        share = self.wall_s / ledger["cost"]["wall_s"] if "output" in outcome and hooks_ns else 1.0
+        return float(outcome["cpu_s"] + share * hooks_ns / 1e9)
 
     def cpu_percent(self, host: str = "", cpu: int | None = None) -> float | None:
         """Return how busy the CPUs were during the workload: 100 % less idle and waiting for disks.

@@ -25,7 +25,7 @@ NO_TRAFFIC = "no traffic"
 NO_INSTRUMENTS = "no instruments"
 CONTROLS = (NO_TRAFFIC, NO_INSTRUMENTS)
 # Columns of a table of runs that are neither factors nor measures.
-COLUMNS = ("run", "repeat", "session", "side", "control", "status", "failure")
+COLUMNS = ("run", "repeat", "cycle", "session", "side", "control", "status", "failure")
 # Sides of a comparison within one bundle.
 BEFORE, AFTER = "before", "after"
 
@@ -352,6 +352,13 @@ class Study:
         The document that the study repeats.
     omitted : mapping of str to str
         Figures and tables of the document that no statement is about, and why: diagrams, other hardware.
+    switched : sequence of str
+        Factors that change while the workload runs: the settings of their values differ in instruments only. Levels
+        that differ in nothing else are one run of stretches; the first of them is its base.
+    stretch_s, settle_s : float
+        Length of a stretch, and what is left out after each change, seconds.
+    cycles : int
+        How often each state of a run is measured.
     """
 
     name: str
@@ -372,6 +379,10 @@ class Study:
     has_controls: bool = True
     document: str = ""
     omitted: Mapping[str, str] = field(default_factory=dict)
+    switched: Sequence[str] = ()
+    stretch_s: float = 0.5
+    settle_s: float = 0.2
+    cycles: int = 2
 
     @property
     def factors(self) -> list[str]:
@@ -381,6 +392,26 @@ class Study:
     def levels_of(self, *, is_quick: bool) -> list[Level]:
         """Return the levels that run."""
         return [*(self.quick_levels or self.levels)] if is_quick else [*self.levels]
+
+    def runs_of(self, levels: Sequence[Level]) -> list[list[Level]]:
+        """Return the runs that measure some levels: the states of each, of which the first is its base.
+
+        Without switched factors each level is a run of its own.
+        """
+        groups: dict[str, list[Level]] = {}
+        for level in [*self.levels, *self.quick_levels]:
+            groups.setdefault(self._fixed(level), []).append(level)
+        found: dict[str, list[Level]] = {}
+        for level in levels:
+            states = found.setdefault(self._fixed(level), groups[self._fixed(level)][:1])
+            if level not in states:
+                states.append(level)
+        return list(found.values())
+
+    def _fixed(self, level: Level) -> str:
+        """Return what does not change while a workload runs."""
+        names = [name for name in level if name not in self.switched] if self.switched else [*level]
+        return repr([(name, level[name]) for name in names])
 
     def narrowed(self, at: Mapping[str, Sequence[str]], *, is_quick: bool) -> "Study":
         """Return this study with only the levels whose factors have one of these values, which are written as text.
@@ -491,12 +522,33 @@ def check(study: Study, where: str) -> None:
             at = f"{where}:{line}" if line else where
             raise UsageError(f"{at}: setting of {level}: {type(error).__name__}: {error}") from error
         _check_setting(setting, f"{where}: setting of {level}")
+    for name in study.switched:
+        if name not in study.factors:
+            raise UsageError(f"{where}: switched: no factor {name!r}; factors are {', '.join(study.factors)}")
+    if study.switched:
+        _check_states(study, where)
     known = set(names)
     for figure in study.figures:
         used = () if figure.rows else (figure.x, *figure.y)
         for name in (*used, *filter(None, (figure.colour, figure.panel)), *figure.where):
             if name not in known:
                 raise UsageError(f"{where}: figure {figure.name}: no factor or measure {name!r}")
+
+
+def _check_states(study: Study, where: str) -> None:
+    """Raise `UsageError` when levels of one run differ in more than their instruments."""
+    for states in study.runs_of([*study.levels, *study.quick_levels]):
+        first, *others = (_without_instruments(study.setting(state, study.duration_s)) for state in states)
+        for state, other in zip(states[1:], others, strict=True):
+            if other != first:
+                raise UsageError(
+                    f"{where}: setting of {state}: differs from that of {states[0]} in more than its instruments; "
+                    f"take what differs out of switched"
+                )
+
+
+def _without_instruments(setting: Setting) -> Setting:
+    return replace(setting, programs=[each for each in setting.programs if each.role != INSTRUMENT])
 
 
 def _check_setting(setting: Setting, where: str) -> None:

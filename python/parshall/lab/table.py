@@ -40,7 +40,7 @@ class Table:
     ) -> None:
         self.study = study
         # The first versions wrote neither.
-        absent = {"session": 0, "side": ""}
+        absent = {"session": 0, "cycle": 0, "side": ""}
         self.frame = frame.with_columns(
             pl.lit(value).alias(name) for name, value in absent.items() if name not in frame.columns
         )
@@ -83,28 +83,31 @@ class Table:
         """Return both halves of the pairs of two levels, and how many pairs miss a half.
 
         Runs are paired within their block, and at the same values of each factor that does not differ between both
-        conditions; the pairs of a block become one, by their mean. So a run that failed takes its pair with it.
+        conditions; the pairs of a block become one, by their mean. So a run that failed takes its pair with it. Levels
+        that differ in switched factors only are paired within each cycle of a run.
 
         Returns
         -------
         frame : polars.DataFrame
-            One row a block: ``session``, ``repeat``, ``before``, ``after``; in the order of the blocks.
+            One row a block or a cycle of it: ``session``, ``repeat``, ``before``, ``after``; in their order.
         missing : int
             Pairs that were planned and have one half only.
         """
         switched = {name for name in {*before, *after} if _values(before.get(name)) != _values(after.get(name))}
-        keys = [*BLOCK, *(name for name in self.study.factors if name not in switched)]
-        halves = [self._planned(condition).select(*keys, "status", value=measure) for condition in (before, after)]
-        one, other = (half.filter(status="done").drop_nulls("value").drop("status") for half in halves)
+        unit = [*BLOCK, "cycle"] if switched <= {*self.study.switched} else [*BLOCK]
+        keys = [*unit, *(name for name in self.study.factors if name not in switched)]
+        planned = [self._planned(condition).select(*keys, "status", value=measure) for condition in (before, after)]
+        done = [half.filter(status="done").drop_nulls("value") for half in planned]
+        is_positive = all((half["value"] > 0).all() for half in done)
+        mean = pl.col("value").log().mean().exp() if is_positive else pl.col("value").mean()
+        one, other = (half.group_by(keys).agg(mean) for half in done)
         pairs = one.join(other, on=keys, suffix="_after", nulls_equal=True)
-        planned = pl.concat(half.select(keys) for half in halves).unique().height
-        is_positive = bool((pairs["value"] > 0).all() and (pairs["value_after"] > 0).all())
-        means = [
-            pl.col(column).log().mean().exp() if is_positive else pl.col(column).mean()
-            for column in ("value", "value_after")
-        ]
-        frame = pairs.group_by(BLOCK).agg(before=means[0], after=means[1]).sort(BLOCK)
-        return frame, planned - pairs.height
+        count = pl.concat(half.select(keys) for half in planned).unique().height
+        of_units = pairs.group_by(unit).agg(
+            before=mean,
+            after=pl.col("value_after").log().mean().exp() if is_positive else pl.col("value_after").mean(),
+        )
+        return of_units.sort(unit).select(*BLOCK, "before", "after"), count - pairs.height
 
     def compare(self, measure: str, before: Condition, after: Condition) -> Comparison | None:
         """Compare a measure at two levels, pair by pair.
