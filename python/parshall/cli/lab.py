@@ -69,6 +69,10 @@ def run_study(
     budget: Annotated[
         float | None, time_option("--budget", help="Until decided, but no longer than this [default: 20m]")
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="OLD", help="In turns with another parshall command, or study file"),
+    ] = None,
     at: Annotated[
         list[str] | None,
         typer.Option("--at", metavar="FACTOR=VALUE[,...]", help="Only levels with these values; repeatable"),
@@ -91,16 +95,16 @@ def run_study(
     studies = []
     for path in chosen:
         loaded = load(path)
-        form = _form(loaded, path.parent == DIRECTORY, quick, full, repeats, until_decided, budget)
+        form = _form(loaded, path.parent == DIRECTORY, quick, full, repeats, until_decided, budget, against is not None)
         loaded.narrowed(wanted, is_quick=form["is_quick"])
         studies.append((path, loaded, form))
-    how |= {"at": wanted, "seed": seed}
+    how |= {"at": wanted, "seed": seed, "against": against}
     done = []
     with Stopping() as stopping:
         for path, loaded, form in studies:
             base = output or Path("lab-all" if study == "all" else f"lab-{loaded.name}")
             directory = base / loaded.name if study == "all" else base
-            bundle = _run_one(loaded, path, directory, how | form, quiet, stopping)
+            bundle = _run_one(loaded, path.read_text(), directory, how | form, quiet, stopping)
             done.append(_finish(bundle, loaded, quiet, as_json))
             if stopping.is_requested():
                 break
@@ -117,6 +121,7 @@ def _form(
     repeats: int | None,
     until_decided: bool,
     budget_s: float | None,
+    has_sides: bool,
 ) -> dict[str, Any]:
     """Return which levels of a study run, how often or how long: arguments of the laboratory."""
     decides = until_decided or budget_s is not None
@@ -125,11 +130,14 @@ def _form(
         raise UsageError(f"{given}: a study that goes on until it is decided has no fixed repeats; leave one out")
     if decides and not study.statements:
         raise UsageError(f"{study.name}: has no statements that could be decided; give --repeats")
-    # What is computed, not measured, says the same at each repeat.
-    if is_built_in and not quick and not full and repeats is None:
+    # What is computed, not measured, says the same at each repeat; and two sides are compared after fixed repeats.
+    if is_built_in and not quick and not full and repeats is None and not has_sides:
         decides = decides or study.repeats > 1
-    is_short = quick or (is_built_in and decides and not full)
-    return {"is_quick": is_short, "repeats": repeats, "budget_s": (budget_s or BUDGET_S) if decides else None}
+    is_short = quick or (is_built_in and (decides or has_sides) and not full)
+    if has_sides and not quick:
+        repeats = repeats or study.repeats
+    limit_s = (budget_s or BUDGET_S) if decides else None
+    return {"is_built_in": is_built_in, "is_quick": is_short, "repeats": repeats, "budget_s": limit_s}
 
 
 def _how(hosts: Path | None, on_failure: str) -> dict[str, Any]:
@@ -152,28 +160,74 @@ def _values_of_factors(words: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def _run_one(study: Any, path: Path, directory: Path, how: dict[str, Any], quiet: bool, stopping: Stopping) -> Any:
+def _run_one(study: Any, text: str, directory: Path, how: dict[str, Any], quiet: bool, stopping: Stopping) -> Any:
     """Run a study as `laboratory.run` does, whose arguments `how` has; say what is planned, and show the progress."""
     from parshall.host import privileges
     from parshall.lab import laboratory
-    from parshall.studies import DIRECTORY
 
     if how["site"] is None:
         privileges.require_bpf("lab", "CAP_SYS_ADMIN")
     is_quick, budget_s = how["is_quick"], how["budget_s"]
     repeats = how["repeats"] or (study.quick_repeats if is_quick else study.repeats)
     part = study.narrowed(how["at"], is_quick=is_quick)
-    planned = laboratory.plan(part, is_quick=is_quick, repeats=repeats, seed=how["seed"])
+    has_sides = how["against"] is not None
+    planned = laboratory.plan(part, is_quick=is_quick, repeats=repeats, seed=how["seed"], has_sides=has_sides)
     if not quiet:
         needed_s = laboratory.estimate_s(study, planned, is_quick=is_quick)
         count = f"{len(planned)} runs, {_time(needed_s)}"
         limit = f"until {many(len(study.statements), 'statement')} are decided, at most {_time(budget_s or 0)}"
         say("lab", f"{study.name}: {limit if budget_s else count}, into {directory}")
     progress = _Progress(study.name, quiet)
-    how = {**how, "is_built_in": path.parent == DIRECTORY, "progress": progress.show, "stopping": stopping}
-    bundle = laboratory.run(study, path.read_text(), directory, **how)
+    how = {**how, "progress": progress.show, "stopping": stopping}
+    bundle = laboratory.run(study, text, directory, **how)
     progress.end()
     return bundle
+
+
+@app.command("check")
+def check_laboratory(
+    study: StudyName,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Directory of the results [default: lab-STUDY-equal]"),
+    ] = None,
+    copies: Annotated[int, count_option("--copies", help="Copies of one level, compared two by two")] = 10,
+    repeats: Annotated[int, count_option("--repeats", help="Runs of each copy")] = 5,
+    seed: options.Seed = 1,
+    hosts: Hosts = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> int:
+    """Measure equal levels of a study, and show how often they are called different."""
+    from parshall.lab.sides import equal, text_of_equal
+    from parshall.lab.study import load
+    from parshall.statistics import share_interval
+    from parshall.studies import path_of
+
+    if copies < 2 or copies % 2:
+        raise UsageError(f"--copies {copies}: expected an even number: copies are compared two by two")
+    path = path_of(study)
+    made = equal(load(path), copies)
+    how = _how(hosts, "continue") | {"is_quick": True, "at": {}, "repeats": repeats, "seed": seed, "against": None}
+    directory = output or Path(f"lab-{made.name}")
+    with Stopping() as stopping:
+        text = text_of_equal(path.read_text(), copies)
+        bundle = _run_one(made, text, directory, how | {"budget_s": None, "is_built_in": False}, quiet, stopping)
+        done = _finish(bundle, made, quiet, as_json)
+    compared = done["equal"]
+    false = sum(row["sign"] != 0 for row in compared)
+    low, high = share_interval(false, len(compared))
+    done |= {"compared": len(compared), "false": false, "low": low, "high": high}
+    if as_json:
+        print(json.dumps(done))
+    elif compared:
+        show(
+            f"of {many(len(compared), 'comparison')} of equal levels {false} are called different "
+            f"({false / len(compared):.1%}, 95 % interval {low:.1%} to {high:.1%}; 5 % is what the verdicts promise)"
+        )
+    else:
+        show("no comparison of equal levels: each was measured fewer than three times, or is at the end of its scale")
+    return 130 if stopping.is_requested() else _status(done)
 
 
 @app.command("resume")
@@ -232,6 +286,7 @@ def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool) -> dict[str, An
         "planned": total,
         "failed": failed,
         "unbalanced": unbalanced,
+        "equal": evaluation.get("equal", []),
     }
 
 

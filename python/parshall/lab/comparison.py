@@ -42,9 +42,13 @@ def compare_sides(table: Table, levels: Sequence[dict[str, Any]], what: str) -> 
         for measure in table.study.measures
         if (found := _compare_at(table, level, measure)) is not None
     ]
-    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        row["p"] = p
-        row["verdict"] = AT_END if row["end"] is not None else DIFFERENT if p < _ALPHA else SAME
+    # Where nothing could be seen, nothing was compared.
+    compared = [row for row in rows if row["end"] is None]
+    for row, p in zip(compared, holm([row["p"] for row in compared]), strict=True):
+        row |= {"p": p, "verdict": DIFFERENT if p < _ALPHA else SAME}
+    for row in rows:
+        if row["end"] is not None:
+            row["verdict"] = AT_END
     return {"before": what, "after": "this version", "rows": rows, "environment": [], "sentence": _sentence(rows)}
 
 
@@ -135,7 +139,9 @@ def _key(row: dict[str, Any]) -> str:
 def _sentence(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "They have no level in common that was measured twice."
-    compared = [row for row in rows if row["verdict"] != ALONE]
+    compared = [row for row in rows if row["verdict"] in (DIFFERENT, SAME)]
+    if not compared and all(row["verdict"] == AT_END for row in rows):
+        return "Everything lies at the end of its scale on both sides: nothing could be compared."
     if not compared:
         return (
             "Each was measured in one session. What a machine does in one session differs from another by itself, so "

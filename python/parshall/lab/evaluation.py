@@ -19,6 +19,8 @@ import polars as pl
 from parshall.errors import ParshallError
 from parshall.host.whole_file import write_whole
 from parshall.lab.bundle import Bundle
+from parshall.lab.comparison import compare_sides
+from parshall.lab.sides import COPY, pairs_of_copies, words_of
 from parshall.lab.study import CONTROLS, NO_INSTRUMENTS, Figure, Finding, Measure, Statement, Study, line_of
 from parshall.lab.table import Table
 from parshall.statistics import CONFIDENCE, confidence_of_looks, has_changed, summarise
@@ -76,6 +78,10 @@ def evaluate(bundle: Bundle, study: Study) -> dict[str, Any]:
         ],
         "links": _links(table),
     }
+    if against := bundle.about.get("against"):
+        found["comparison"] = compare_sides(table, _levels(table), words_of(against))
+    if any(COPY in level for level in _levels(table)):
+        found["equal"] = list(_equal(table))
     with bundle.naming_full_disks():
         write_whole(Path(EVALUATION), json.dumps(_plain(found), indent=1) + "\n", below=bundle.directory)
     return found
@@ -289,6 +295,20 @@ def _ledgers(table: Table) -> list[dict[str, Any]]:
                 entry[key] = entry.get(key, 0) + ledger[key]
             entry["reader_cpu_s"] += float((ledger["cost"] or {}).get("reader_cpu_s") or 0)
     return list(found.values())
+
+
+def _equal(table: Table) -> Iterator[dict[str, Any]]:
+    """Yield the comparison of each two equal levels, by each measure; what lies at the end of its scale is none."""
+    for before, after in pairs_of_copies(_levels(table)):
+        for measure in table.study.measures:
+            found = table.compare(measure.name, before, after)
+            if found is not None and found.end is None:
+                yield {
+                    "copies": [before[COPY], after[COPY]],
+                    "measure": measure.name,
+                    **asdict(found),
+                    "sign": found.sign,
+                }
 
 
 def _links(table: Table) -> dict[str, int]:

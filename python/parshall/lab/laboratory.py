@@ -12,12 +12,14 @@ from typing import Any
 from parshall.errors import ParshallError, UsageError
 from parshall.host.environment import environment
 from parshall.host.stopping import Stopping
+from parshall.host.whole_file import write_whole
 from parshall.lab import cycle, stretches
 from parshall.lab.bundle import STUDY, Bundle, check_measures
 from parshall.lab.decision import Look, blocks_of, is_look, look
 from parshall.lab.run import accounts, balances, lost
+from parshall.lab.sides import AGAINST, before_of, described
 from parshall.lab.sites import Site, TestbedSite
-from parshall.lab.study import CONTROLS, Level, Study, check, load
+from parshall.lab.study import AFTER, BEFORE, CONTROLS, Level, Study, check, load
 from parshall.statistics import LOOKS
 
 # Seconds that a run takes besides its workload, until some runs have shown it.
@@ -52,7 +54,7 @@ class Progress:
     look: Look | None = None
 
 
-def plan(study: Study, *, is_quick: bool, repeats: int, seed: int) -> list[dict[str, Any]]:
+def plan(study: Study, *, is_quick: bool, repeats: int, seed: int, has_sides: bool = False) -> list[dict[str, Any]]:
     """Return the runs of a study, in their order.
 
     Every repeat has each level once, in an order that is shuffled with the seed: a randomised complete block design,
@@ -61,14 +63,25 @@ def plan(study: Study, *, is_quick: bool, repeats: int, seed: int) -> list[dict[
     Returns
     -------
     list of dict
-        ``repeat``, ``level`` and ``control`` of each run.
+        ``repeat``, ``level`` and ``control`` of each run, and its ``side`` with `has_sides`.
     """
     levels = study.levels_of(is_quick=is_quick)
     cells = cells_of(study, levels)
     if study.has_controls:
         cells += [{"level": study.control_level or levels[0], "control": control} for control in CONTROLS]
     order = random.Random(seed)
-    return [{"repeat": repeat, **cell} for repeat in range(repeats) for cell in order.sample(cells, len(cells))]
+    return [run for repeat in range(repeats) for run in block(cells, repeat, order, has_sides=has_sides)]
+
+
+def block(
+    cells: Sequence[dict[str, Any]], repeat: int, order: random.Random, *, has_sides: bool = False
+) -> list[dict[str, Any]]:
+    """Return the runs of a block in a shuffled order; both sides of a comparison follow each other, in either order."""
+    found = []
+    for cell in order.sample(cells, len(cells)):
+        sides = order.sample((BEFORE, AFTER), 2) if has_sides and not cell["control"] else ("",)
+        found += [{"repeat": repeat, **cell, **({"side": side} if side else {})} for side in sides]
+    return found
 
 
 def cells_of(study: Study, levels: Sequence[Level]) -> list[dict[str, Any]]:
@@ -100,6 +113,7 @@ def run(
     repeats: int | None = None,
     seed: int = 1,
     budget_s: float | None = None,
+    against: Path | None = None,
     is_built_in: bool = False,
     site: Site | None = None,
     stops_on_failure: bool = False,
@@ -127,6 +141,9 @@ def run(
     budget_s : float, optional
         The study goes on, block by block, until each of its statements is decided, or so many seconds are over;
         `repeats` has no meaning then.
+    against : pathlib.Path, optional
+        Another ``parshall`` command, or the file of a study with other settings: each level is measured with it,
+        too, in turns, as the side before.
     is_built_in : bool
         Whether ``parshall lab run`` knows the study by its name.
     site : Site, optional
@@ -151,8 +168,8 @@ def run(
     part = study.narrowed(at or {}, is_quick=is_quick)
     if budget_s is not None:
         count = LOOKS[0]
-    runs = plan(part, is_quick=is_quick, repeats=count, seed=seed)
-    about = {
+    runs = plan(part, is_quick=is_quick, repeats=count, seed=seed, has_sides=against is not None)
+    about: dict[str, Any] = {
         "study": study.name,
         "title": study.title,
         "is_built_in": is_built_in,
@@ -167,7 +184,11 @@ def run(
     }
     if budget_s is not None:
         about |= {"budget_s": budget_s, "decisions": {}}
+    if against is not None:
+        about["against"] = described(against)
     bundle = Bundle.create(directory, about, study_text)
+    if against is not None and "study" in about["against"]:
+        write_whole(Path(AGAINST), against.read_text(), below=directory)
     return _continue(bundle, study, site, stops_on_failure, progress, stopping)
 
 
@@ -299,11 +320,11 @@ class _Runner:
                 needed = self._look_at(levels).levels
             order = random.Random(f"{about['seed']} {blocks}")
             cells = cells_of(self.study, needed)
-            block = [{"repeat": blocks, **cell} for cell in order.sample(cells, len(cells))]
-            is_over = spent_s + self._elapsed_s + sum(map(self._needed_s, block)) > about["budget_s"]
-            if not block or blocks >= LOOKS[-1] or is_over:
+            runs = block(cells, blocks, order, has_sides="against" in about)
+            is_over = spent_s + self._elapsed_s + sum(map(self._needed_s, runs)) > about["budget_s"]
+            if not runs or blocks >= LOOKS[-1] or is_over:
                 break
-            about["plan"] += block
+            about["plan"] += runs
             self.bundle.write_about()
             self.run_what_waits()
         last = self.look
@@ -360,7 +381,7 @@ def describe(planned: dict[str, Any]) -> str:
     words = [f"{name} {value}" for name, value in planned["level"].items()]
     if "states" in planned:
         words.append(f"and {len(planned['states']) - 1} other states")
-    return ", ".join([*words, planned["control"]] if planned["control"] else words)
+    return ", ".join([*words, *filter(None, (planned["control"], planned.get("side")))])
 
 
 def _measure(
@@ -368,6 +389,8 @@ def _measure(
 ) -> str | None:
     """Measure one run; return why it failed, or None."""
     planned, is_quick = bundle.about["plan"][number], bundle.about["is_quick"]
+    if planned.get("side") == BEFORE:
+        study = before_of(study, bundle.about["against"], bundle.directory)
     setting = study.setting(planned["level"], study.quick_duration_s if is_quick else study.duration_s)
     with bundle.new_run(number) as (directory, record):
         earlier = bundle.failures(number)

@@ -71,7 +71,7 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
     bundle, evaluation = bundles[-1], evaluations[-1]
     resume = f"write its evaluation again: parshall lab resume {bundle.directory}"
     with naming_damage([each.directory for each in bundles], resume):
-        comparison = None
+        comparison = evaluation.get("comparison")
         if len(bundles) == 2:
             comparison = compare(bundles[0], evaluations[0], bundles[1], evaluations[1])
         figures = _drawn(evaluation["figures"])

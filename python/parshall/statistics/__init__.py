@@ -10,7 +10,7 @@ from parshall.statistics.comparison import (
 )
 from parshall.statistics.looks import LOOKS, confidence_of_looks
 from parshall.statistics.order import correlation, has_changed
-from parshall.statistics.summary import CONFIDENCE, Summary, mean_interval, summarise
+from parshall.statistics.summary import CONFIDENCE, Summary, mean_interval, share_interval, summarise
 
 __all__ = [
     "CONFIDENCE",
@@ -25,6 +25,7 @@ __all__ = [
     "holm",
     "mean_interval",
     "resolution_of",
+    "share_interval",
     "summarise",
     "trimmed_mean",
 ]
