@@ -272,6 +272,8 @@ def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool) -> dict[str, An
             say("lab", f"{done} of {total} runs are done; go on with: parshall lab resume {bundle.directory}")
         for failure in evaluation["failures"][:3]:
             say("lab", f"run {failure['run']} failed: {failure['failure']}")
+        for each in evaluation["links"]["runs"][:3]:
+            say("lab", f"run {each['run']}: the relay lost {each['packets']:,} packets itself: {each['cause']}")
         if unbalanced:
             say("lab", f"{unbalanced} ledgers do not balance; see the report")
     if not as_json:

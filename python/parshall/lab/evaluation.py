@@ -8,6 +8,7 @@ import functools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +27,14 @@ from parshall.lab.table import Table
 from parshall.statistics import CONFIDENCE, confidence_of_looks, has_changed, summarise
 
 EVALUATION = "evaluation.json"
+# Why a relay lost packets itself (docs/testbed.md), and the remedy.
+OWN_LOSSES = {
+    "socket": "it read too late; give it a CPU of its own",
+    "memory": "more than 64 MiB were on their way; lower the rate or the delay",
+    "oversized": "packets longer than the MTU; switch offloads off",
+    "send": "the kernel refused to send them",
+    "interface": "the interface behind it dropped them; its CPU was too slow",
+}
 _NOT_MEASURED = Finding("not measured", None, "some of its levels have no values")
 # The mean of a measure that no run has, in a sentence.
 _NAN = re.compile(r"\bnan\b")
@@ -311,13 +320,20 @@ def _equal(table: Table) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _links(table: Table) -> dict[str, int]:
-    """Return what the relays of all runs lost themselves: it must be 0 for valid runs."""
-    relays = [
-        link["relay"][direction]
-        for run in table.runs
-        for link in run.record.get("testbed", {}).get("statistics", [])
-        for direction in ("a_to_b", "b_to_a")
-        if "relay" in link
-    ]
-    return {"relayed": len(relays), "own_lost": sum(sum(relay["own_lost"].values()) for relay in relays)}
+def _links(table: Table) -> dict[str, Any]:
+    """Return what the relays of all runs lost themselves, and in which runs: it must be 0 for valid ones."""
+    relayed, lost = 0, []
+    for run in table.runs:
+        causes: Counter[str] = Counter()
+        for link in run.record.get("testbed", {}).get("statistics", []):
+            for direction in ("a_to_b", "b_to_a"):
+                if "relay" in link:
+                    relayed += 1
+                    causes.update(link["relay"][direction]["own_lost"])
+        level = ", ".join(f"{name} {value}" for name, value in run.level.items())
+        lost += [
+            {"run": run.record["run"], "level": level, "packets": packets, "cause": OWN_LOSSES.get(cause, cause)}
+            for cause, packets in causes.items()
+            if packets
+        ]
+    return {"relayed": relayed, "own_lost": sum(each["packets"] for each in lost), "runs": lost}

@@ -211,6 +211,12 @@ def warnings(evaluation: dict[str, Any]) -> list[str]:
         for row in evaluation["ledgers"]
         if row["unbalanced"]
     ]
+    # The first versions did not list them.
+    found += [
+        f"Run {each['run']} ({each['level']}) is not of the link that it should be: the relay lost {each['packets']:,} "
+        f"packets itself: {each['cause']}."
+        for each in evaluation["links"].get("runs", [])[:5]
+    ]
     if evaluation["drifting"]:
         names = ", ".join(evaluation["measures"][name]["label"] for name in evaluation["drifting"])
         found.append(
