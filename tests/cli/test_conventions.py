@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 
+import in_process
 from parshall.cli import main as cli
 from parshall.errors import UsageError
 from parshall.instruments.capture import Capture, Output, Ring
@@ -207,13 +208,13 @@ AS_ROOT = [
 
 @pytest.mark.parametrize("arguments", MISSING, ids=lambda words: " ".join(map(str, words)))
 def test_a_missing_file_is_a_wrong_request(arguments):
-    assert_refused(run(*arguments), arguments[0])
+    assert_refused(in_process.parshall(*arguments), arguments[0])
 
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("arguments", AS_ROOT, ids=lambda words: " ".join(map(str, words)))
 def test_an_unknown_name_is_a_wrong_request(arguments, root):
-    assert_refused(run(*arguments), arguments[0])
+    assert_refused(in_process.parshall(*arguments), arguments[0])
 
 
 @pytest.mark.parametrize("arguments", [("tcp", "-o", "x"), ("capture", "-i", "lo", "-w", "x")], ids=" ".join)
@@ -249,7 +250,7 @@ def test_a_closed_pipe_ends_a_command_silently(arguments):
 
 def test_lists_are_plain_text():
     for arguments in (("model", "list"), ("model", "list", "linux-napi"), ("model", "list", "--json")):
-        text = run(*arguments).stdout
+        text = in_process.parshall(*arguments).stdout
         assert text
         assert "`" not in text and "**" not in text
 
@@ -258,7 +259,9 @@ def test_output_minus_is_standard_output(tmp_path):
     result = run("sizes", "imix", "--to", "dist", "-q", "-o", "-", cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "40 7\n576 4\n1500 1\n", "")
     assert run("cpu", "-q", "-a", "-d", "50ms", "--interval", "20ms", "-o", "-", cwd=tmp_path).stdout.count("Avg") == 1
-    swept = run("model", "sweep", "single-queue", "--over", "load_mbps=50", "-d", "10ms", "-o", "-", cwd=tmp_path)
+    swept = in_process.parshall(
+        "model", "sweep", "single-queue", "--over", "load_mbps=50", "-d", "10ms", "-o", "-", cwd=tmp_path
+    )
     assert swept.stdout.splitlines()[0].startswith("load_mbps,")
     assert list(tmp_path.iterdir()) == []
 

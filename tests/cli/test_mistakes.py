@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_conventions import LOG, run
+from test_conventions import LOG
 
+from in_process import parshall
 from parshall.errors import UsageError
 from parshall.host.quantities import parse_rate
 
@@ -44,7 +45,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
 def test_a_mistake_is_one_line_that_says_what_to_give(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    answer = run(*arguments, cwd=tmp_path)
+    answer = parshall(*arguments, cwd=tmp_path)
     lines = answer.stderr.splitlines()
     assert (answer.returncode, answer.stdout, len(lines)) == (2, "", 1), answer
     assert message in lines[0]
@@ -52,7 +53,7 @@ def test_a_mistake_is_one_line_that_says_what_to_give(arguments: tuple[str, ...]
 
 
 def test_help_of_a_command_is_asked_for_in_both_orders() -> None:
-    assert run("help", "tcp").stdout == run("tcp", "--help").stdout != ""
+    assert parshall("help", "tcp").stdout == parshall("tcp", "--help").stdout != ""
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_a_rate_in_another_unit_is_refused(text: str) -> None:
 def test_a_report_of_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
     log = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.arrow"))
     log.write_bytes(LOG.read_bytes())
-    answer = run("report", log)
+    answer = parshall("report", log)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "\\xff" in (tmp_path / "report.html").read_text()
 

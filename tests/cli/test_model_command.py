@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import in_process
+
 
 def parshall(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "parshall", "model", *arguments], capture_output=True, text=True, timeout=120
-    )
+    return in_process.parshall("model", *arguments)
 
 
 def test_list_names_models_and_their_parameters() -> None:

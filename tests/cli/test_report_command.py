@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+import in_process
+
 PARSHALL = Path(sys.executable).with_name("parshall")
 SMALL_LOG = Path(__file__).parents[1] / "data/small.arrow"
 
 
 def report(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the installed command."""
-    return subprocess.run([PARSHALL, "report", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    return in_process.parshall("report", *arguments)
 
 
 def test_an_old_log_becomes_a_report(tmp_path):

@@ -1,16 +1,14 @@
 """``parshall sizes`` as a command."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-PARSHALL = [sys.executable, "-m", "parshall", "sizes"]
+import in_process
 
 
 def run(*arguments, stdin=""):
-    return subprocess.run([*PARSHALL, *arguments], input=stdin, capture_output=True, text=True, timeout=60)
+    return in_process.parshall("sizes", *arguments, stdin=stdin)
 
 
 def test_every_conversion_between_formats(tmp_path):

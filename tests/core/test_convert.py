@@ -11,6 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+import in_process
 from parshall.errors import ParshallError
 from parshall.instruments.tcp_log import FORMATS, convert
 
@@ -18,9 +19,8 @@ PARSHALL = Path(sys.executable).with_name("parshall")
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    """Run the installed command."""
-    return subprocess.run([PARSHALL, "convert", *arguments], capture_output=True, timeout=60, check=False)
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return in_process.parshall("convert", *arguments)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -43,9 +43,9 @@ def test_csv_and_parquet_hold_all_rows(tmp_path):
 
 
 def test_text_goes_to_a_pipe():
-    result = run(LOG, "--to", "siftr-1.3")
+    result = subprocess.run([PARSHALL, "convert", LOG, "--to", "siftr-1.3"], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0
-    lines = result.stdout.decode().splitlines()
+    lines = result.stdout.splitlines()
     assert lines[0].startswith("enable_time_secs=")
     assert lines[-1].startswith("disable_time_secs=")
     assert {len(line.split(",")) for line in lines[1:-1]} == {27}
@@ -64,7 +64,7 @@ def test_binary_goes_to_a_file_named_after_the_log(tmp_path):
 def test_polled_view():
     result = run(LOG, "--to", "web10g", "--every", "1ms", "-o", "-")
     assert result.returncode == 0
-    assert {len(line.split(b",")) for line in result.stdout.splitlines()} == {123}
+    assert {len(line.split(",")) for line in result.stdout.splitlines()} == {123}
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_polled_view():
 )
 def test_wrong_intervals(text):
     result = run(LOG, "--to", "web10g", "-o", "-", f"--every={text}")
-    assert (result.returncode, result.stdout) == (2, b"")
-    assert result.stderr.startswith(b"parshall: convert: --every ") and result.stderr.count(b"\n") == 1
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("parshall: convert: --every ") and result.stderr.count("\n") == 1
 
 
 def test_wrong_requests_exit_with_2():
@@ -94,7 +94,7 @@ def test_a_failed_conversion_leaves_no_file(tmp_path, damaged_log):
 def test_a_full_disk_is_reported_with_the_file():
     answer = run(LOG, "--to", "csv", "-o", "/dev/full")
     assert answer.returncode == 1
-    assert answer.stderr.decode() == (
+    assert answer.stderr == (
         "parshall: convert: /dev/full: writing failed: No space left on device (os error 28); "
         "make room or write elsewhere with -o\n"
     )
@@ -105,20 +105,20 @@ def test_a_truncated_log_is_reported(tmp_path):
     cut.write_bytes(LOG.read_bytes()[:-100])
     result = run(cut, "--to", "csv")
     assert result.returncode == 0
-    assert b"ends early at byte" in result.stderr
+    assert "ends early at byte" in result.stderr
 
 
 def test_a_directory_is_not_a_log():
     answer = run(".", "--to", "parquet")
     assert answer.returncode == 2
-    assert answer.stderr.decode() == "parshall: convert: .: is a directory; give a log of `parshall tcp`\n"
+    assert answer.stderr == "parshall: convert: .: is a directory; give a log of `parshall tcp`\n"
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])
 def test_a_full_disk_and_a_closed_pipe_are_reported_in_every_format(name):
     answer = run(LOG, "--to", name, "-o", "/dev/full")
-    assert (answer.returncode, answer.stderr.count(b"\n")) == (1, 1)
-    assert b"/dev/full: writing failed: No space left on device" in answer.stderr
+    assert (answer.returncode, answer.stderr.count("\n")) == (1, 1)
+    assert "/dev/full: writing failed: No space left on device" in answer.stderr
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
@@ -171,7 +171,7 @@ def test_some_flows_are_converted(tmp_path):
         convert(LOG, "csv", tmp_path / "a.csv", flows=numbers)
         assert set(pyarrow.csv.read_csv(tmp_path / "a.csv")["flow"].to_pylist()) == set(numbers)
         result = run(LOG, "--to", "csv", "--flow", option)
-        assert result.stdout == (tmp_path / "a.csv").read_bytes()
+        assert result.stdout.encode() == (tmp_path / "a.csv").read_bytes()
     result = run(LOG, "--to", "csv", "--flow", "1,7")
-    assert (result.returncode, result.stdout) == (2, b"")
-    assert result.stderr.decode().startswith("parshall: convert: --flow 7: is not in ")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("parshall: convert: --flow 7: is not in ")

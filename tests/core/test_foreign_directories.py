@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import polars as pl
 import pytest
 from test_lab import study_of, write_bundle
 
+import in_process
 from parshall.errors import ParshallError, UsageError
 from parshall.instruments import extcap
 from parshall.lab.bundle import Bundle
@@ -24,8 +24,7 @@ PRECIOUS = "what the user had\n"
 
 
 def parshall(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "parshall", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
+    return in_process.parshall(*arguments, cwd=cwd)
 
 
 def refused(ended: "subprocess.CompletedProcess[str]", *texts: object) -> bool:

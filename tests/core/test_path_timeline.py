@@ -1,8 +1,6 @@
 """Joins of path logs with TCP logs and captures that were written for the purpose."""
 
 import struct
-import subprocess
-import sys
 
 import polars as pl
 import pyarrow as pa
@@ -24,6 +22,7 @@ from written_path_log import (
     write_path_log,
 )
 
+import in_process
 import parshall
 from parshall.errors import ParshallError
 from parshall.instruments.path import PathLog, Trace, join
@@ -31,7 +30,6 @@ from parshall.instruments.path.comments import write_commented
 from parshall.instruments.path.connections import connections
 from parshall.instruments.path.trace import is_trace
 
-PARSHALL = [sys.executable, "-m", "parshall"]
 COOKIE = 4242
 UNKNOWN = "of an unknown kind; expected a path log, a TCP log, pcapng or pcap"
 BACK = (SERVER, CLIENT)
@@ -339,7 +337,7 @@ def files(tmp_path):
 
 def run(directory, *arguments):
     """Run the command in a directory."""
-    return subprocess.run([*PARSHALL, "path", *arguments], cwd=directory, capture_output=True, text=True, timeout=120)
+    return in_process.parshall("path", *arguments, cwd=directory)
 
 
 @pytest.mark.parametrize(

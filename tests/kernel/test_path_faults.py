@@ -20,6 +20,7 @@ from conversation import on_one_cpu, socket_at
 from path_run import COMMAND, Measurement, check_balance, complete_log, run
 from tcp_logger import small_disk
 
+import in_process
 from host_state import BPF_LINK_GET_NEXT_ID, bpf_ids
 from parshall.instruments.path import PathLog, Trace, join
 from parshall.instruments.tcp_log import read
@@ -167,7 +168,7 @@ def test_an_interrupt_leaves_all_that_was_measured_beside(
 def test_a_refusal_is_one_line_and_changes_nothing(arguments: list[str], words: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("an older log")
-    answer = run("-o", log, *arguments)
+    answer = in_process.parshall("path", "-o", log, *arguments)
     assert answer.stdout == ""
     assert re.search(words, error_line(answer.stderr)), answer.stderr
     assert answer.returncode == 2
@@ -178,7 +179,7 @@ def test_a_refusal_is_one_line_and_changes_nothing(arguments: list[str], words: 
 @pytest.mark.parametrize("output", ["missing/log", ".", "file/log"])
 def test_an_output_that_cannot_be_created(output: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    answer = run(*FEW_STAGES, "-o", tmp_path / output, "--duration", "1")
+    answer = in_process.parshall("path", *FEW_STAGES, "-o", tmp_path / output, "--duration", "1")
     assert re.search(r"cannot be written: .*; name a file", error_line(answer.stderr))
     assert answer.returncode == 2
 

@@ -30,6 +30,7 @@ from tcp_logger import (
     total,
 )
 
+import in_process
 import parshall
 from parshall.host import names
 from parshall.host.cgroups import TemporaryCgroup
@@ -120,7 +121,7 @@ def test_a_refusal_is_one_line_and_changes_nothing(
 ) -> None:
     log = tmp_path / "log"
     log.write_text("an older log")
-    answer = run("tcp", "-o", log, *arguments)
+    answer = in_process.parshall("tcp", "-o", log, *arguments)
     assert answer.stdout == ""
     assert re.search(words, error_line(answer.stderr)), answer.stderr
     assert answer.returncode == status
@@ -141,7 +142,7 @@ def test_a_refusal_is_one_line_and_changes_nothing(
 )
 def test_an_output_that_cannot_be_created(output: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    answer = run("tcp", "-o", tmp_path / output, "--duration", "1")
+    answer = in_process.parshall("tcp", "-o", tmp_path / output, "--duration", "1")
     assert re.search(words, error_line(answer.stderr))
     assert answer.returncode == 2
 
