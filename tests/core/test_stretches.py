@@ -44,6 +44,10 @@ def test_levels_that_differ_in_switched_factors_only_are_one_run_with_its_base_f
         [{"log": "none", "flows": 1}, {"log": "one", "flows": 1}],
     ]
     assert [len(cell["states"]) for cell in cells_of(STUDY, STUDY.levels)] == [3, 3]
+    assert cells_of(STUDY, [{"log": "none", "flows": 1}])[0] == {
+        "level": {"log": "none", "flows": 1},
+        "control": "",
+    }
     plain = replace(STUDY, switched=[])
     assert plain.runs_of(levels) == [[levels[0]], [levels[1]]]
     assert cells_of(plain, levels) == [{"level": level, "control": ""} for level in levels]

@@ -88,7 +88,11 @@ def cells_of(study: Study, levels: Sequence[Level]) -> list[dict[str, Any]]:
     """Return the runs of a block that measure some levels: ``level``, ``control``, and ``states`` where they change."""
     if not study.switched:
         return [{"level": level, "control": ""} for level in levels]
-    return [{"level": states[0], "control": "", "states": states} for states in study.runs_of(levels)]
+    # A level that is compared with nothing within its run is measured as any other.
+    return [
+        {"level": states[0], "control": "", **({"states": states} if len(states) > 1 else {})}
+        for states in study.runs_of(levels)
+    ]
 
 
 def estimate_s(study: Study, runs: list[dict[str, Any]], *, is_quick: bool) -> float:

@@ -101,7 +101,7 @@ def measure(
             scene.agents[program.host].interrupt(program.name)
             ended[program.name] = _end_at_any_status(scene, program)
         testbed = scene.describe()
-        for program in base.programs:
+        for program in [each for setting in settings for each in setting.programs]:
             scene.agents[program.host].remove(program.scratch)
     return {
         "stretches": stretches,

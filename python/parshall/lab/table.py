@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from parshall.lab.run import Run
+from parshall.lab.stretches import stretches_of
 from parshall.lab.study import AFTER, Finding, Study
 from parshall.statistics import CONFIDENCE, Comparison, Summary, compare_pairs, mean_interval, summarise
 
@@ -59,9 +60,11 @@ class Table:
         return self.frame.filter(matches(condition), control=control).filter(pl.col("side").is_in(sides))
 
     def runs_where(self, *, control: str = "", **levels: Any) -> list[Run]:
-        """Return the runs themselves, for findings that read outputs or files."""
+        """Return the runs themselves, or their stretches, for findings that read outputs or files."""
         numbers = set(self.where(control=control, **levels)["run"])
-        return [run for run in self.runs if run.record["run"] in numbers]
+        runs = [run for run in self.runs if run.record["run"] in numbers]
+        parts = [part for run in runs for part in (stretches_of(run) if "stretches" in run.record else [run])]
+        return [run for run in parts if all(run.level.get(name) in _values(value) for name, value in levels.items())]
 
     def values(self, measure: str, *, control: str = "", **levels: Any) -> list[float]:
         """Return the values of a measure at some levels, in the order of the repeats."""
