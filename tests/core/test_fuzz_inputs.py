@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+# Of each command and file; to look at one of "files" takes half a second.
+FEW = {"captures": 40, "texts": 40, "extcap": 40, "files": 15}
+MANY = [pytest.param(what, 300, marks=pytest.mark.long) for what in FEW]
 
-@pytest.mark.parametrize("files", [40, pytest.param(300, marks=pytest.mark.long)])
-@pytest.mark.parametrize("what", ["captures", "texts", "extcap", "files"])
+
+@pytest.mark.parametrize(("what", "files"), [*FEW.items(), *MANY])
 def test_mutated_inputs_end_in_one_line_or_a_right_answer(what, files, tmp_path):
     words = ["fuzz_files.py"] if what == "files" else ["fuzz_inputs.py", what]
     command = [sys.executable, *words, "1", str(files)]

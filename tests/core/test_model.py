@@ -24,6 +24,7 @@ from parshall.model.published import (
     throughput_mbps,
 )
 from parshall.model.sweep import parse_values, sweep
+from suites import long_except
 
 
 def m_d_1(load_: float = 0.8, **queue: object) -> Model:
@@ -179,20 +180,25 @@ def compared(name: str) -> tuple[Quantity, float]:
     return quantity, quantity.compute(quantity.judged_by)
 
 
-@pytest.mark.parametrize("name", ["saturation, 1 GHz", "saturation, 3 GHz", "live-lock, 1 GHz"])
+THROUGHPUTS = ["saturation, 1 GHz", "saturation, 3 GHz", "live-lock, 1 GHz"]
+
+
+# A second of a router of 3 GHz is three times the work of one of 1 GHz.
+@pytest.mark.parametrize("name", long_except(["saturation, 1 GHz", "live-lock, 1 GHz"], THROUGHPUTS))
 def test_published_throughputs_are_met_within_2_percent(name: str) -> None:
     quantity, ours = compared(name)
     assert abs(quantity.error(ours)) <= 0.02, f"{name}: {ours}, published {quantity.published}"
 
 
 @pytest.mark.parametrize("station", ["cpu", "bus"])
-@pytest.mark.parametrize("clock", ["1 GHz", "3 GHz"])
+@pytest.mark.parametrize("clock", long_except(["1 GHz"], ["1 GHz", "3 GHz"]))
 def test_published_utilisations_are_met_within_5_points(station: str, clock: str) -> None:
     quantity, ours = compared(f"{station} at saturation, {clock}")
     assert quantity.is_percentage
     assert abs(quantity.error(ours)) <= 5, f"{quantity.name}: {ours} %, published {quantity.published} %"
 
 
+@pytest.mark.long
 def test_statements_of_the_chapter_hold() -> None:
     statements = check_statements()
     assert statements.height == 11

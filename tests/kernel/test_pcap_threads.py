@@ -6,12 +6,15 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from capturer import frame
 from test_pcap import KIND, Place, Program, counts, place
+
+from suites import long_except
 
 __all__ = ["place"]
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
@@ -78,8 +81,13 @@ def test_threads_count_send_filter_and_break_while_one_reads(place: Place, threa
             assert found["received"] == sent[0] + 1
 
 
-@pytest.mark.parametrize("call", ["loop", "dispatch", "next_ex", "next"])
-@pytest.mark.parametrize("mode", ["idle", "traffic", "disabled", "callback", "exit"])
+CALLS = ("loop", "dispatch", "next_ex", "next")
+MODES = ("idle", "traffic", "disabled", "callback", "exit")
+# Each way to be cancelled, and each call.
+CANCELLED = [*product(["loop"], MODES), *product(CALLS[1:], ["idle"])]
+
+
+@pytest.mark.parametrize(("call", "mode"), long_except(CANCELLED, product(CALLS, MODES)))
 def test_a_thread_that_reads_can_be_cancelled(place: Place, threads: Path, mode: str, call: str) -> None:
     for on_ring in place.both_ways():
         with Program(place, on_ring, threads, place.interface, KIND, OTHER, mode, call) as program:
