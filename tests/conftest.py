@@ -19,6 +19,13 @@ UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 TESTS = Path(__file__).parent
 OF_TRACING = ("test_path", "test_tcp")
 SMALL_LOG = TESTS / "data/small.arrow"
+# Modules of more than half a minute, by what they took when all tests ran beside each other.
+LONGEST = (
+    "test_figures", "test_capture_faults", "test_lab_runs", "test_capture_members", "test_readme", "test_tcp_faults",
+    "test_tcp_scripted_losses", "test_model_command", "test_capture_truth", "test_capture_rings", "test_lab",
+    "test_model_cluster", "test_path_faults", "test_pcap_tags", "test_path_pieces", "test_demo", "test_generate",
+    "test_tcp_command", "test_foreign_directories", "test_path_identity", "test_tcp_handshakes",
+)  # fmt: skip
 BEFORE = pytest.StashKey[HostState]()
 LEFT = pytest.StashKey[list[str]]()
 COMMANDS = RecordedCommands()
@@ -72,6 +79,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("kernel"):
         HIDDEN.open()
         HIDDEN.forget()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the modules that take longest: none is left to one worker when the others have ended."""
+    if is_worker(config):
+        places = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 @pytest.fixture
