@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+from itertools import product
 
 import pyarrow.compute as pc
 import pytest
@@ -12,9 +13,17 @@ from ports import PORTS
 from test_path_truth import measured, paths_of
 
 from parshall.instruments.path.stages import ALL_STAGES
+from suites import long_except
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 MODES = pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
+# Versions of IP with what is measured.
+BOTH = pytest.mark.parametrize(
+    ("two", "log"),
+    long_except([(4, True), (6, False)], product((4, 6), (False, True))),
+    indirect=["two"],
+    ids={4: "IPv4", 6: "IPv6", False: "histograms", True: "log"}.get,
+)
 PORT = next(PORTS)
 UDP_SEGMENT = 103
 TCP_REPAIR, TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ, TCP_RECEIVE_QUEUE, TCP_SEND_QUEUE = 19, 20, 21, 1, 2
@@ -43,7 +52,7 @@ def grown(before, after, name):
     return after[name] - before[name]
 
 
-@pytest.fixture(params=[4, 6], ids=["IPv4", "IPv6"])
+@pytest.fixture
 def two(request, bed):
     """Two hosts whose neighbours are known, the receiver's address, the version of IP, and their interfaces."""
     left, right = bed.host("left"), bed.host("right")
@@ -65,7 +74,7 @@ def send(host, address, count, payload_bytes=PAYLOAD_BYTES):
             sender.sendto(bytes(payload_bytes), (address, PORT))
 
 
-@MODES
+@BOTH
 def test_a_datagram_of_fragments_is_delivered_once(two, tmp_path, log):
     left, right, address, version, _ = two
     before = counters(right)
@@ -91,7 +100,7 @@ def test_a_datagram_of_fragments_is_delivered_once(two, tmp_path, log):
     assert not log or paths["merged"] > 0.9 * DATAGRAMS * (FRAGMENTS - 1), paths
 
 
-@MODES
+@BOTH
 def test_a_datagram_of_fragments_is_dropped_once(two, tmp_path, log):
     """At a closed port, and where the receiver's buffer is full."""
     left, right, address, version, _ = two
@@ -114,7 +123,7 @@ def test_a_datagram_of_fragments_is_dropped_once(two, tmp_path, log):
     assert paths["delivered"] == DATAGRAMS - no_room, paths
 
 
-@MODES
+@BOTH
 def test_fragments_whose_others_do_not_come_are_dropped(two, tmp_path, until, log):
     left, right, address, version, (_, interface) = two
     last = "ip frag-off & 0x3fff != 0 ip frag-off & 0x2000 = 0" if version == 4 else "frag more-fragments 0"
@@ -197,7 +206,7 @@ def disturbed(two, one_cpu):
         thread.join()
 
 
-@MODES
+@BOTH
 @pytest.mark.parametrize("shaper", [False, True], ids=["driver", "tbf"])
 def test_pieces_of_a_sent_packet_have_its_times(two, request, tmp_path, until, log, shaper):
     left, right, address, _, (interface, other) = two
@@ -279,7 +288,7 @@ def test_pieces_of_a_forwarded_packet_have_its_times(router, tmp_path, until, lo
     check_pieces(found, segments(tap, until), "forwarded", "netif_rx", ["queue", "start_xmit"])
 
 
-@MODES
+@BOTH
 def test_pieces_of_a_large_datagram_have_its_times(two, tmp_path, log):
     left, right, address, version, (interface, _) = two
     offload(left, interface, "tx-udp-segmentation")
