@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import in_process
 import parshall
 from suites import long_except
 
@@ -86,7 +87,7 @@ def running(*arguments: object, sign: str = "started") -> Iterator["subprocess.P
 def test_a_refused_output_leaves_the_old_file(arguments: list[object], status: int, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(OLD)
-    result = run(*(file if argument == "FILE" else argument for argument in arguments))
+    result = in_process.parshall(*(file if argument == "FILE" else argument for argument in arguments))
     assert result.returncode == status, result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert file.read_bytes() == OLD
@@ -102,7 +103,7 @@ def test_no_command_replaces_its_own_input(arguments: list[str], link: Any, tmp_
     if link is not None:
         output = tmp_path / "other"
         link(file, output)
-    result = run(*(file if word == "IN" else word for word in arguments), "-q", "-o", output)
+    result = in_process.parshall(*(file if word == "IN" else word for word in arguments), "-q", "-o", output)
     assert result.returncode == 2
     assert f"{output}: is also an input, and would be replaced; name another output" in result.stderr
     assert file.read_bytes() == content
