@@ -31,7 +31,7 @@ from parshall.lab.study import (
 START, TRAFFIC, END = "start", "traffic", "end"
 # A program that uses no CPU time for so long has read everything: the kernel hands tcpdump a block that is not full
 # after 1 s.
-_IDLE_S = 1.3
+IDLE_S = 1.3
 
 
 def measure(
@@ -190,7 +190,7 @@ def _drain(agent: Any, program: Program) -> None:
         used = agent.cpu_ticks(program.name)
         if used != ticks:
             ticks, since_s = used, now_s
-        elif now_s - since_s > _IDLE_S:
+        elif now_s - since_s > IDLE_S:
             return
         time.sleep(POLL_INTERVAL_S)
 

@@ -19,11 +19,11 @@ from parshall.lab.decision import Look, blocks_of, is_look, look
 from parshall.lab.run import accounts, balances, lost
 from parshall.lab.sides import AGAINST, before_of, described
 from parshall.lab.sites import Site, TestbedSite
-from parshall.lab.study import AFTER, BEFORE, CONTROLS, Level, Study, check, load
+from parshall.lab.study import AFTER, BEFORE, CONTROLS, INSTRUMENT, NO_INSTRUMENTS, Level, Study, check, load
 from parshall.statistics import LOOKS
 
-# Seconds that a run takes besides its workload, until some runs have shown it.
-_OVERHEAD_S = 1.5
+# Seconds that hosts and links take, and a program that starts and ends.
+_HOSTS_S, _PROGRAM_S = 0.7, 0.7
 # A pause of so long begins another session, and so does a change of one of these facts.
 SESSION_PAUSE_S = 600.0
 SESSION_FACTS = ("kernel", "machine", "cpus", "parshall")
@@ -97,14 +97,19 @@ def cells_of(study: Study, levels: Sequence[Level]) -> list[dict[str, Any]]:
 
 def estimate_s(study: Study, runs: list[dict[str, Any]], *, is_quick: bool) -> float:
     """Return how long runs will take, before any has run."""
-    return sum(_workload_s(study, run, is_quick) + _OVERHEAD_S for run in runs)
+    return sum(_run_s(study, run, is_quick) for run in runs)
 
 
-def _workload_s(study: Study, planned: Mapping[str, Any], is_quick: bool) -> float:
+def _run_s(study: Study, planned: Mapping[str, Any], is_quick: bool) -> float:
+    """Return about how long a run takes on a machine that does nothing else."""
     if "states" in planned:
-        return stretches.duration_s(study, planned["states"])
-    level = planned["level"]
-    return study.setting(level, study.quick_duration_s if is_quick else study.duration_s).duration_s
+        return _HOSTS_S + stretches.duration_s(study, planned["states"])
+    setting = study.setting(planned["level"], study.quick_duration_s if is_quick else study.duration_s)
+    instruments = [program for program in setting.programs if program.role == INSTRUMENT]
+    if planned["control"] == NO_INSTRUMENTS:
+        instruments = []
+    changes_s = [_PROGRAM_S + (cycle.IDLE_S if program.is_drained else 0.0) for program in instruments]
+    return _HOSTS_S + setting.duration_s + sum(changes_s)
 
 
 def run(
@@ -268,7 +273,7 @@ class _Runner:
         self.began_s = time.monotonic()
         self.measured = self.failures = 0
         self.is_checked = False
-        self.overhead_s = 0.0
+        self.estimated_s = self.spent_s = 0.0
         self.look: Look | None = None
 
     @property
@@ -280,19 +285,21 @@ class _Runner:
         """Measure the runs of the plan that have not run, or failed."""
         runs, bundle = self.bundle.about["plan"], self.bundle
         waiting = [number for number in range(len(runs)) if not bundle.has_run(number) or bundle.has_failed(number)]
+        is_quick = bundle.about["is_quick"]
+        estimated_s = {number: _run_s(self.study, runs[number], is_quick) for number in waiting}
         for number in waiting:
             if self.is_stopped or self._is_over:
                 break
             planned = runs[number]
-            left_s = sum(self._needed_s(runs[each]) for each in waiting if each >= number)
+            left_s = self._slowness * sum(estimated_s[each] for each in waiting if each >= number)
             self.progress(Progress(number_done(bundle), len(runs), describe(planned), left_s, self.look))
             began_s = time.monotonic()
+            self.estimated_s += estimated_s[number]
             try:
                 failure = _measure(bundle, self.study, self.site, number, self.session, self.stopping)
             except stretches.StoppedError:
                 break
-            workload_s = _workload_s(self.study, planned, bundle.about["is_quick"])
-            self.overhead_s += max(0.0, time.monotonic() - began_s - workload_s)
+            self.spent_s += time.monotonic() - began_s
             self.measured += 1
             self.failures += failure is not None
             if failure is None and not self.is_checked:
@@ -308,9 +315,12 @@ class _Runner:
                 )
 
     def _needed_s(self, planned: dict[str, Any]) -> float:
-        """Return how long a run will take, as those before it."""
-        overhead_s = self.overhead_s / self.measured if self.measured else _OVERHEAD_S
-        return overhead_s + _workload_s(self.study, planned, self.bundle.about["is_quick"])
+        """Return how long a run will take, on a machine that is as fast as it was for those before."""
+        return self._slowness * _run_s(self.study, planned, self.bundle.about["is_quick"])
+
+    @property
+    def _slowness(self) -> float:
+        return self.spent_s / self.estimated_s if self.measured else 1.0
 
     def run_until_decided(self) -> None:
         """Measure block after block until each statement is decided, or the time is over."""
