@@ -5,7 +5,6 @@ use rand_pcg::Pcg64Mcg;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::{env, fs};
 
-const MUTANTS: u64 = 4000;
 const WORDS: [u32; 9] = [
     0,
     1,
@@ -32,10 +31,10 @@ const NUMBERS: [&str; 12] = [
     "",
 ];
 
-/// Gives `parse` the seeds, all of which it must understand, and some thousand mutants of them (`PARSHALL_MUTANTS`).
-pub fn each(name: &str, seeds: &[Vec<u8>], parse: impl Fn(&[u8]) -> bool) {
+/// Gives `parse` the seeds, all of which it must understand, and so many mutants of them, or `PARSHALL_MUTANTS`.
+pub fn each(name: &str, mutants: u64, seeds: &[Vec<u8>], parse: impl Fn(&[u8]) -> bool) {
     let mutants =
-        env::var("PARSHALL_MUTANTS").map_or(MUTANTS, |text| text.parse().expect("a number"));
+        env::var("PARSHALL_MUTANTS").map_or(mutants, |text| text.parse().expect("a number"));
     for (number, seed) in seeds.iter().enumerate() {
         assert!(
             attack(name, seed, &parse),

@@ -1,7 +1,9 @@
 //! Lists of thousands of primitives, which libpcap would take minutes to compile as a whole.
 
+use std::sync::LazyLock;
 use std::time::Instant;
 
+use parshall_core::filter::MergedFilter;
 use parshall_core::filter::emit::{Hook, LinkLayer};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, RngExt, SeedableRng};
@@ -24,8 +26,17 @@ fn list(word: &str, operator: &str, items: impl Iterator<Item = String>) -> Stri
     items.join(operator)
 }
 
-/// Each list, and what says the same in a few words, which libpcap compiles as a whole.
-fn lists() -> Vec<(Compiled, Compiled)> {
+/// A list, what says the same in a few words, which libpcap compiles as a whole, and the filter of the list.
+struct Both {
+    long: Compiled,
+    short: Compiled,
+    merged: MergedFilter,
+}
+
+/// Made once for all tests: each takes seconds.
+static LISTS: LazyLock<Vec<Both>> = LazyLock::new(lists);
+
+fn lists() -> Vec<Both> {
     let ports = || (FIRST..FIRST + PORTS).map(|port| port.to_string());
     let last = FIRST + PORTS - 1;
     let hosts = (0..1_024).map(|host| format!("10.0.{}.{}", host / 256, host % 256));
@@ -59,8 +70,12 @@ fn lists() -> Vec<(Compiled, Compiled)> {
         ),
     ]
     .map(|(long, short)| {
-        let short = Compiled::new(&short, LinkLayer::Ethernet);
-        (Compiled::list(&long), short)
+        let long = Compiled::list(&long);
+        Both {
+            short: Compiled::new(&short, LinkLayer::Ethernet),
+            merged: merge([&long]),
+            long,
+        }
     })
     .into()
 }
@@ -98,8 +113,12 @@ fn long_lists_match_like_their_short_forms() {
     let mut random = Pcg64Mcg::seed_from_u64(11);
     let near: Vec<Vec<u8>> = (0..4_000).map(|_| frame(&mut random)).collect();
     let others: Vec<Vec<u8>> = (0..500).map(|_| frames::ethernet(&mut random)).collect();
-    for (nth, (long, short)) in lists().iter().enumerate() {
-        let merged = merge([long]);
+    for (nth, list) in LISTS.iter().enumerate() {
+        let Both {
+            long,
+            short,
+            merged,
+        } = list;
         let agree = |frame: &[u8], verdict: bool| {
             let ours = merged.subscribers(frame) != 0;
             assert_eq!(ours, verdict, "list {nth}: {frame:02x?}");
@@ -131,14 +150,13 @@ fn long_lists_pass_the_verifier() {
     }
     let mut random = Pcg64Mcg::seed_from_u64(12);
     let frames: Vec<Vec<u8>> = (0..200).map(|_| frame(&mut random)).collect();
-    let lists = lists();
     for hook in HOOKS
         .into_iter()
         .filter(|hook| *hook != Hook::Xdp { frags: false })
     {
         let around = Surroundings::new(hook);
-        for (long, short) in &lists {
-            let loaded = around.load(&merge([long]), LinkLayer::Ethernet);
+        for Both { short, merged, .. } in LISTS.iter() {
+            let loaded = around.load(merged, LinkLayer::Ethernet);
             for frame in frames.iter().filter(|frame| loaded.takes(frame)) {
                 assert_eq!(
                     loaded.verdict(frame),

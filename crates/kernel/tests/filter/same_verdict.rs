@@ -105,13 +105,24 @@ fn each_expression_when_the_frame_lies_in_several_buffers() {
 
 #[test]
 fn sets_of_filters_in_user_space_and_in_the_kernel() {
+    random_sets(9);
+}
+
+#[test]
+#[ignore = "120 sets: make test-long"]
+fn long_many_sets_of_filters_in_user_space_and_in_the_kernel() {
+    random_sets(60);
+}
+
+/// So many sets of each link layer, at each hook in turn.
+fn random_sets(rounds: usize) {
     let mut random = Pcg64Mcg::seed_from_u64(3);
     let in_kernel = available();
     let around = HOOKS.map(|hook| in_kernel.then(|| Surroundings::new(hook)));
     for link_layer in [LinkLayer::Ethernet, LinkLayer::RawIp] {
         let compiled = all(link_layer);
         let frames = frames(link_layer, 250, 4);
-        for round in 0..24 {
+        for round in 0..rounds {
             let size = match round {
                 0 => 64,
                 1 => 2,
