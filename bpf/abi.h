@@ -219,7 +219,7 @@ struct tcp_state_record {
 	__u8 state;
 	__u8 ca_state;
 	__u8 window_scales;         /* snd_wscale in the low 4 bits, rcv_wscale in the high 4 */
-	__u8 app_limited;
+	__u8 app_limited;           /* in the low 4 bits; of a close, its enum tcp_ending in the high 4 */
 	__u8 loss_state;
 	__u8 dupthresh_segments;    /* reordering; 254: more, or it does not count; 0 at packets */
 };
@@ -258,6 +258,25 @@ struct tcp_flow_record {
 
 #define FLOW_END_DESTROYED 1u    /* else: alive when the log ended */
 
+/* How a connection ended. */
+enum tcp_ending {
+	ENDING_UNKNOWN = 0,
+	ENDING_OPEN = 1,           /* it has not */
+	ENDING_FIN = 2,            /* both ends sent a FIN, and this host's was acknowledged */
+	ENDING_FIN_SENT = 3,       /* this host's FIN was acknowledged, and the socket did not wait for the peer's */
+	ENDING_RESET_RECEIVED = 4,
+	ENDING_ABORTED = 5,        /* by this host: close(2) with unread data, SO_LINGER 0, ss -K, a listener that is closed, ... */
+	ENDING_TIMEOUT = 6,        /* no answer to retransmissions, window probes or keepalives */
+	ENDING_UNREACHABLE = 7,    /* an ICMP error came while the connection was opened */
+};
+
+/* Which of the segments that end a connection there were. */
+#define CLOSING_FIN_SENT 1u
+#define CLOSING_FIN_RECEIVED 2u
+#define CLOSING_FINS (CLOSING_FIN_SENT | CLOSING_FIN_RECEIVED)
+#define CLOSING_RST_SENT 4u
+#define CLOSING_RST_RECEIVED 8u
+
 /*
  * The flow's account: seen = filtered + thinned + dropped + written, of packets and of events. And that of the segments
  * that were sent again: retransmits_total = retransmits_seen + retransmits_failed; what is missing had no event.
@@ -272,7 +291,9 @@ struct tcp_flow_end_record {
 	__u64 events_seen;
 	__u64 events_dropped;
 	__u32 flow;
-	__u32 flags;
+	__u16 flags;
+	__u8 ending;                   /* enum tcp_ending */
+	__u8 closing;               /* CLOSING_FIN_SENT and others; unknown where the end is */
 	__u32 retransmits_total;    /* segments: total_retrans of the kernel, less what it was when the log began */
 	__u32 retransmits_seen;     /* of these, segments of events */
 	__u32 retransmits_failed;   /* of these, segments that a filter or a full queue of this host took */
@@ -341,7 +362,9 @@ struct flow_state {
 	__u32 retransmits_refused;
 	__u32 total_retrans;    /* that of the kernel when it was last read; of a handshake, its SYN-ACKs */
 	__u32 total_retrans_before; /* the log */
-	__u32 unused;
+	__u8 ending;               /* enum tcp_ending; ENDING_UNKNOWN until it is closed. It and the next change under the socket's lock */
+	__u8 closing;
+	__u16 unused;
 };
 
 /* ---- the generator ------------------------------------------------------------------------ */

@@ -40,6 +40,7 @@ struct sock_common {
 	struct in6_addr___kernel skc_v6_rcv_saddr;
 	struct { __s64 counter; } skc_cookie;
 	__u32 skc_rcv_wnd;
+	unsigned long skc_flags;
 };
 
 struct sock {
@@ -48,12 +49,15 @@ struct sock {
 	int sk_rcvbuf;
 	int sk_sndbuf;
 	int sk_wmem_queued;
+	int sk_err;
+	int sk_err_soft;
 	__u32 sk_ack_backlog;
 	__u32 sk_max_ack_backlog;
 	socket_lock_t sk_lock;
 	unsigned long sk_pacing_rate;
 	kuid_t sk_uid;
 	__u16 sk_protocol;
+	__u8 sk_shutdown;
 	struct sock_cgroup_data sk_cgrp_data;
 };
 
@@ -116,6 +120,8 @@ struct tcp_sock {
 	__u32 reord_seen;
 	__u32 undo_marker;
 	__u32 retrans_stamp;
+	__u32 write_seq;
+	int linger2;
 	_Bool is_mptcp;
 };
 
@@ -202,9 +208,13 @@ enum {
 	TCP_ESTABLISHED = 1,
 	TCP_SYN_SENT = 2,
 	TCP_SYN_RECV = 3,
+	TCP_FIN_WAIT1 = 4,
+	TCP_FIN_WAIT2 = 5,
 	TCP_TIME_WAIT = 6,
 	TCP_CLOSE = 7,
+	TCP_LAST_ACK = 9,
 	TCP_LISTEN = 10,
+	TCP_CLOSING = 11,
 	TCP_NEW_SYN_RECV = 12,
 };
 

@@ -10,6 +10,7 @@
 #include "tcp_flow.h"
 #include "tcp_state.h"
 #include "tcp_handshake.h"
+#include "tcp_ending.h"
 #include "tcp_event.h"
 #include "tcp_duplicates.h"
 #include "reader_time.h"
@@ -125,7 +126,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 end:
 	/* The packet found the socket while another CPU closed it: the account must include it. */
 	if (*(volatile __u32 *)&flow->has_ended)
-		write_flow_end(flow, FLOW_END_DESTROYED);
+		write_flow_end(flow, FLOW_END_DESTROYED, flow->ending);
 	return PASS;
 }
 
@@ -297,7 +298,7 @@ static __noinline void end_former_flow(const struct sock *sk)
 
 	if (!flow)
 		return;
-	write_flow_end(flow, FLOW_END_DESTROYED);
+	write_flow_end(flow, FLOW_END_DESTROYED, flow->ending);
 	bpf_sk_storage_delete(&flows, (void *)sk);
 }
 
@@ -338,17 +339,19 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 		note_listener_owner(bpf_get_current_task_btf(), (void *)sk, 1);
 	if (old_state == TCP_LISTEN)
 		note_listener_end(sk);
-	if (!enabled)
-		return 0;
-	if (old_state == TCP_SYN_RECV && new_state == TCP_ESTABLISHED)
+	if (enabled && old_state == TCP_SYN_RECV && new_state == TCP_ESTABLISHED)
 		take_over_handshake(sk);
 	if (new_state != TCP_CLOSE || old_state == TCP_LISTEN)
 		return 0;
 	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
+	tp = bpf_skc_to_tcp_sock((void *)sk);
+	if (flow && tp)
+		note_ending(flow, tp, old_state);
+	if (!enabled)
+		return 0;
 	/* The first of the two programs writes; without a flow, the first program counts. */
 	if (flow ? __sync_lock_test_and_set(&flow->has_closed, 1) : is_second)
 		return 0;
-	tp = bpf_skc_to_tcp_sock((void *)sk);
 	/* Nothing is sent again after this, and tcp_disconnect() clears the kernel's count. */
 	if (flow && tp)
 		flow->total_retrans = tp->total_retrans;
@@ -356,6 +359,7 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 		return 0;
 	fill_event(&event, tp, EVENT_CLOSE);
 	event.record->state = old_state;
+	event.record->app_limited |= ending_at_close(event.flow, sk, old_state) << 4;
 	commit_state(event.record, FLOW_LANE, &event.slot);
 	return 0;
 }
@@ -386,7 +390,7 @@ int BPF_PROG(tcp_destroy, struct sock *sk)
 	if (!flow)
 		return 0;
 	__sync_lock_test_and_set(&flow->has_ended, 1);
-	write_flow_end(flow, FLOW_END_DESTROYED);
+	write_flow_end(flow, FLOW_END_DESTROYED, flow->ending);
 	return 0;
 }
 
@@ -499,17 +503,19 @@ int end_silent_handshakes(void *context)
 }
 
 /* When the log ends, after the hooks are off: the accounts of the flows that live on. */
-static __always_inline void sum_up(struct flow_state *flow)
+static __always_inline void sum_up(struct flow_state *flow, struct sock *sk)
 {
-	if (flow && !__sync_lock_test_and_set(&flow->is_summed_up, 1))
-		write_flow_end(flow, 0);
+	struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : 0;
+
+	if (flow && tp && !__sync_lock_test_and_set(&flow->is_summed_up, 1))
+		write_flow_end(flow, 0, ending_up_to_now(flow, tp));
 }
 
 SEC("iter/bpf_sk_storage_map")
 int sum_up_flows(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	if (ctx->sk)
-		sum_up(ctx->value);
+		sum_up(ctx->value, ctx->sk);
 	return 0;
 }
 
@@ -524,7 +530,7 @@ int sum_up_held_flows(struct bpf_iter__task_file *ctx)
 		return 0;
 	socket = bpf_sock_from_file(file);
 	if (socket && socket->sk)
-		sum_up(bpf_sk_storage_get(&flows, socket->sk, 0, 0));
+		sum_up(bpf_sk_storage_get(&flows, socket->sk, 0, 0), socket->sk);
 	return 0;
 }
 
@@ -536,7 +542,7 @@ int sum_up_flows_of_namespace(struct bpf_iter__tcp *ctx)
 	struct tcp_sock *tp = any ? bpf_skc_to_tcp_sock(any) : 0;
 
 	if (tp)
-		sum_up(bpf_sk_storage_get(&flows, tp, 0, 0));
+		sum_up(bpf_sk_storage_get(&flows, tp, 0, 0), (void *)tp);
 	return 0;
 }
 

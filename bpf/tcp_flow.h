@@ -403,7 +403,7 @@ static __noinline void write_flow(struct tcp_sock *tp, const struct flow_facts *
 
 #define REPORTS_FAILED_RETRANSMITS bpf_core_field_exists(struct trace_event_raw_tcp_retransmit_skb, err)
 
-static __noinline void write_flow_end(const struct flow_state *flow, __u32 flags)
+static __noinline void write_flow_end(const struct flow_state *flow, __u16 flags, __u8 ending)
 {
 	struct tcp_flow_end_record *record;
 	struct ring_slot slot;
@@ -422,6 +422,8 @@ static __noinline void write_flow_end(const struct flow_state *flow, __u32 flags
 	record->events_dropped = flow->events_dropped;
 	record->flow = flow->flow;
 	record->flags = flags;
+	record->ending = ending;
+	record->closing = flow->closing;
 	record->retransmits_total = flow->total_retrans - flow->total_retrans_before;
 	record->retransmits_seen = flow->retransmits_seen;
 	/* A kernel that does not report failed attempts counts them all the same. */
@@ -441,7 +443,7 @@ static __always_inline __u32 next_flow(void)
 static __noinline void end_handshake(const struct connection_key *connection,
 				     const struct flow_state *handshake)
 {
-	write_flow_end(handshake, FLOW_END_DESTROYED);
+	write_flow_end(handshake, FLOW_END_DESTROYED, handshake->ending);
 	bpf_map_delete_elem(&handshakes, connection);
 }
 

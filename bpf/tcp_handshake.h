@@ -127,8 +127,11 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 end:
 	/* The peer did not request this connection, or no longer wants it, as TCP interprets it. */
 	if (direction == DIRECTION_IN && flags & FLAG_RST &&
-	    syn_seq - (flow->syn_seq + 1) <= INITIAL_WINDOW_MAX_BYTES)
+	    syn_seq - (flow->syn_seq + 1) <= INITIAL_WINDOW_MAX_BYTES) {
+		flow->closing = CLOSING_RST_RECEIVED;
+		flow->ending = ENDING_RESET_RECEIVED;
 		end_handshake(connection, flow);
+	}
 	return PASS;
 }
 

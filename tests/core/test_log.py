@@ -23,7 +23,7 @@ LOG_OF_1_0 = LOG.with_name("tcp-log-1.0.arrow")
 def test_records_are_a_table_with_units_in_the_names():
     log = parshall.read(LOG)
     assert isinstance(log, Log)
-    assert log.records.shape == (300, 45)
+    assert log.records.shape == (300, 46)
     assert log.records.schema.field("time_ns").type == pa.timestamp("ns", tz="UTC")
     assert log.records.schema.field("state").type == pa.dictionary(pa.int8(), pa.string())
     assert set(log.records["event"].to_pylist()) == {"packet", "retransmit"}
@@ -35,7 +35,7 @@ def test_records_are_a_table_with_units_in_the_names():
 
 def test_flows_ledger_and_environment():
     log = parshall.read(LOG)
-    assert log.flows.shape == (2, 44)
+    assert log.flows.shape == (2, 49)
     assert log.flows["local_address"].to_pylist() == ["10.0.0.1", "2001:db8::1"]
     assert log.ledger["complete"] is True
     assert log.environment["kernel"]["release"] == "6.18.3"

@@ -25,6 +25,7 @@ from parshall.report.links import links
 from parshall.report.retransmissions import cause_rows
 from parshall.report.write import shared_axis_ns
 
+UNKNOWN = "\N{EN DASH}"
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
 
 
@@ -347,3 +348,19 @@ def test_the_page_lists_listeners_that_had_no_room(tmp_path):
     assert "8001" not in table
     assert "&lt;b&gt; (12)" in table
     assert "Full accept queues" not in page(listeners[:1])
+
+
+def test_the_page_says_how_each_flow_ended(tmp_path):
+    unknown = dict.fromkeys(("ending", "fin_sent", "fin_received"))
+    flows = [
+        flow_row(1, 1, ending="aborted", fin_sent=False, fin_received=True),
+        flow_row(2, 1, ending="open", fin_sent=False, fin_received=True),
+        flow_row(3, 1, **unknown),
+    ]
+    log = log_of(records([1, 2, 3], [0, 1, 2]), flows=pa.Table.from_pylist(flows))
+    page = write_report({"log": log}, tmp_path, "t", images=False).read_text()
+    cells = re.findall(r'data-label="ended by">([^<]*)</td>', page)
+    assert cells == ["aborted here", "still open, FIN from the peer", UNKNOWN]
+    # Logs of older versions lack the column.
+    page = write_report({"log": log_of(records([1], [0]))}, tmp_path, "t", images=False).read_text()
+    assert re.findall(r'data-label="ended by">([^<]*)</td>', page) == [UNKNOWN]

@@ -22,6 +22,7 @@ NAMES = {
     "state": STATES,
     "ca_state": ["Open", "Disorder", "CWR", "Recovery", "Loss"],
     "timer": ["none", "retransmit", "window_probe", "loss_probe", "reordering"],
+    "ending": ["open", "fin", "fin_sent", "reset_received", "aborted", "timeout", "unreachable"],
 }
 _NUMBERS = {
     "flow_seq": pa.uint64(),
@@ -44,9 +45,9 @@ COLUMNS = [
     *("ca_state", "pacing_rate_Bps", "delivery_rate_Bps", "delivered", "delivered_ce", "app_limited"),
     *("sndbuf_bytes", "sndbuf_used_bytes", "rcvbuf_bytes", "rcvbuf_used_bytes", "snd_scale", "rcv_scale"),
     *("pkt_seq", "pkt_ack", "pkt_flags", "payload_bytes", "gso_segs"),
-    *("timer", "dupthresh_segments", "reordering_seen", "can_undo", "original_acked"),
+    *("timer", "dupthresh_segments", "reordering_seen", "can_undo", "original_acked", "ending"),
 ]
-_NULLABLE = ("ssthresh_segments", "min_rtt_us", "pacing_rate_Bps", *COLUMNS[-5:])
+_NULLABLE = ("ssthresh_segments", "min_rtt_us", "pacing_rate_Bps", *COLUMNS[-6:])
 _TIME = pa.timestamp("ns", "UTC")
 
 

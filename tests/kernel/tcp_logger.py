@@ -17,8 +17,8 @@ import parshall
 PARSHALL = Path(sys.executable).with_name("parshall")
 # Process IDs of the loggers of this session.
 STARTED: set[int] = set()
-# Six programs for events, two for packets.
-HOOKS = 8
+# Ten programs for events, two for packets.
+HOOKS = 12
 PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
 EVENT_HOOKS = ("tcp_retransmit", "tcp_congestion_state", "tcp_close")
 

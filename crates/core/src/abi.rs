@@ -116,7 +116,17 @@ pub const FLOW_ECN: u32 = 32;
 /// `tcp_flow_record.flags`: window scaling was negotiated.
 pub const FLOW_WINDOW_SCALING: u32 = 64;
 /// `tcp_flow_end_record.flags`: the socket was destroyed; otherwise it outlived the log.
-pub const FLOW_END_DESTROYED: u32 = 1;
+pub const FLOW_END_DESTROYED: u16 = 1;
+/// `tcp_flow_end_record.ending`: the connection has not ended. See `enum tcp_ending`.
+pub const ENDING_OPEN: u8 = 1;
+/// `tcp_flow_end_record.closing`: this host sent a FIN.
+pub const CLOSING_FIN_SENT: u8 = 1;
+/// `tcp_flow_end_record.closing`: the peer sent a FIN.
+pub const CLOSING_FIN_RECEIVED: u8 = 2;
+/// `tcp_flow_end_record.closing`: this host sent a reset.
+pub const CLOSING_RST_SENT: u8 = 4;
+/// `tcp_flow_end_record.closing`: the peer sent a reset.
+pub const CLOSING_RST_RECEIVED: u8 = 8;
 
 /// 8-byte words of a `flow_header`.
 pub const HEADER_WORDS_MAX: usize = 10;
@@ -367,7 +377,9 @@ plain! {
         retransmits_refused: u32,
         total_retrans: u32,
         total_retrans_before: u32,
-        unused: u32,
+        ending: u8,
+        closing: u8,
+        unused: u16,
     }
     /// See `struct planned_packet`.
     struct PlannedPacket = 16 {
@@ -455,7 +467,9 @@ plain! {
         events_seen: u64,
         events_dropped: u64,
         flow: u32,
-        flags: u32,
+        flags: u16,
+        ending: u8,
+        closing: u8,
         retransmits_total: u32,
         retransmits_seen: u32,
         retransmits_failed: u32,

@@ -162,7 +162,7 @@ class Log:
         Returns
         -------
         pyarrow.Table
-            Shape (flows, 44), in ascending order of ``flow``.
+            Shape (flows, 49), in ascending order of ``flow``.
         """
         return pa.RecordBatchReader.from_stream(self._reader.flows()).read_all()
 

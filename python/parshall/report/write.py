@@ -166,6 +166,7 @@ def _rows(shown: pl.DataFrame, legend: Legend) -> list[dict[str, Any]]:
             "there": _end(row["remote_address"], row["remote_port"]),
             "owner": _owner(row),
             "connection": _mptcp_connection(row),
+            "end": _ending(row),
         }
         for row in ordered.iter_rows(named=True)
     ]
@@ -186,6 +187,24 @@ def _mptcp_connection(row: Mapping[str, Any]) -> str | None:
     """Return the MPTCP connection that a flow is a subflow of, by its token as ss writes it."""
     token = row.get("mptcp_token")
     return f"MPTCP {token:08x}" if token else None
+
+
+_ENDINGS = {
+    "open": "still open",
+    "fin": "FIN from both",
+    "fin_sent": "FIN from here",
+    "reset_received": "reset by the peer",
+    "aborted": "aborted here",
+    "timeout": "timeout",
+    "unreachable": "ICMP error",
+}
+
+
+def _ending(row: Mapping[str, Any]) -> str | None:
+    """Return how a flow ended, and which FINs were sent of one that has not; None: unknown."""
+    text = _ENDINGS.get(row.get("ending") or "")
+    fins = [end for end, has in (("here", row.get("fin_sent")), ("the peer", row.get("fin_received"))) if has]
+    return f"{text}, FIN from {' and '.join(fins)}" if row.get("ending") == "open" and fins else text
 
 
 def _owner(row: Mapping[str, Any]) -> str | None:

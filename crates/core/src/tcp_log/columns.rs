@@ -35,6 +35,24 @@ pub const STATE_NAMES: &[&str] = &[
 ];
 /// Names of Linux's `enum tcp_ca_state`, in its order.
 pub const CA_STATE_NAMES: &[&str] = &["Open", "Disorder", "CWR", "Recovery", "Loss"];
+/// Names of `enum tcp_ending` from `ENDING_OPEN` on, in its order.
+pub const ENDING_NAMES: &[&str] = &[
+    "open",
+    "fin",
+    "fin_sent",
+    "reset_received",
+    "aborted",
+    "timeout",
+    "unreachable",
+];
+
+/// The name of a number of `enum tcp_ending`; none of one that is unknown.
+pub fn ending_name(ending: u8) -> Option<&'static str> {
+    ENDING_NAMES
+        .get(usize::from(ending.checked_sub(1)?))
+        .copied()
+}
+
 // Their indices.
 pub(crate) const CA_OPEN: u8 = 0;
 pub(crate) const CA_DISORDER: u8 = 1;
@@ -125,7 +143,7 @@ macro_rules! column_table {
             delivery_rate_Bps: u64, never, "bytes/s" => delivery_rate_Bps(record);
             delivered: u32, never, "segments" => record.delivered;
             delivered_ce: u32, never, "segments" => record.delivered_ce;
-            app_limited: bool, never, "" => u8::from(record.app_limited != 0);
+            app_limited: bool, never, "" => u8::from(record.app_limited & 15 != 0);
             sndbuf_bytes: u32, never, "bytes" => record.sndbuf_bytes;
             sndbuf_used_bytes: u32, never, "bytes" => record.sndbuf_used_bytes;
             rcvbuf_bytes: u32, never, "bytes" => record.rcvbuf_bytes;
@@ -142,6 +160,7 @@ macro_rules! column_table {
             reordering_seen: bool, from(NO_VALUE), "" => loss_flag(record, LOSS_STATE_REORDERED);
             can_undo: bool, from(NO_VALUE), "" => loss_flag(record, LOSS_STATE_CAN_UNDO);
             original_acked: bool, from(NO_VALUE), "" => loss_flag(record, LOSS_STATE_ORIGINAL);
+            ending: names(ENDING_NAMES), from(NO_VALUE), "" => ending_of(record);
         }
     };
 }

@@ -59,7 +59,7 @@ macro_rules! flow_columns {
             first_time_ns: i64 => time_ns;
             /// Last event, `CLOCK_REALTIME`.
             last_time_ns: i64 => time_ns;
-            /// The socket was destroyed.
+            /// The socket was destroyed, or the handshake failed.
             ended: bool => false;
             /// Packets that reached the hooks.
             packets_seen: u64 => 0;
@@ -97,6 +97,16 @@ macro_rules! flow_columns {
             retransmits_lost: Option<u32> => None;
             /// Attempts that failed before the kernel counted them.
             retransmits_refused: Option<u32> => None;
+            /// How the connection ended, of [`ENDING_NAMES`](super::columns::ENDING_NAMES).
+            ending: Option<&'static str> => None;
+            /// This host sent a FIN.
+            fin_sent: Option<bool> => None;
+            /// The peer sent a FIN.
+            fin_received: Option<bool> => None;
+            /// This host sent a reset.
+            rst_sent: Option<bool> => None;
+            /// The peer sent a reset.
+            rst_received: Option<bool> => None;
         }
     };
 }

@@ -1,5 +1,6 @@
 //! The flow table as an Arrow table, and as the text of a tick.
 
+use super::columns::ENDING_NAMES;
 use super::flow::{FlowRow, flow_columns};
 use super::message::buffer_bytes;
 use super::message_reader::{MessageReader, Step};
@@ -21,8 +22,8 @@ use std::sync::Arc;
 
 /// Maximum number of flows in a tick: more are damage.
 const FLOWS_MAX: i64 = 1 << 24;
-/// Columns at the end that logs before 1.3 lack; there they are null.
-const LATER_COLUMNS: usize = 6;
+/// The last column of version 1.0. Each version has the columns of those before it and more; what a log lacks is null.
+const LAST_OF_OLDEST: &str = "events_unwritten";
 /// Maximum bytes of the columns of any table; beyond that, for each compressed byte.
 const ANY_TABLE_BYTES: i64 = 16 << 20;
 const BYTES_PER_COMPRESSED_BYTE: i64 = 256;
@@ -68,6 +69,10 @@ cells! {
         |value| value.as_deref(), |array, row| array.is_valid(row).then(|| array.value(row).to_owned());
     Option<u32>, UInt32Array, nullable true:
         |value| *value, |array, row| array.is_valid(row).then(|| array.value(row));
+    Option<bool>, BooleanArray, nullable true:
+        |value| *value, |array, row| array.is_valid(row).then(|| array.value(row));
+    Option<&'static str>, StringArray, nullable true:
+        |value| *value, |array, row| array.is_valid(row).then(|| ending(array.value(row))).transpose()?;
 }
 
 /// Only times are signed.
@@ -178,8 +183,8 @@ fn check(bytes: &[u8]) -> Result<(), String> {
         if let Some(schema) = head.header_as_schema() {
             let schema = try_fb_to_schema(schema).map_err(|error| error.to_string())?;
             let (known, found) = (flow_schema(), schema.fields());
-            let of_older = &known.fields()[..known.fields().len() - LATER_COLUMNS];
-            if found != known.fields() && found[..] != *of_older {
+            let is_whole = found.iter().any(|field| field.name() == LAST_OF_OLDEST);
+            if !is_whole || !known.fields().starts_with(found) {
                 return Err("its columns are not those of the format".into());
             }
         }
@@ -237,7 +242,52 @@ fn column<'a, T: Array + 'static>(
         })
 }
 
+fn ending(text: &str) -> Result<&'static str, ArrowError> {
+    let mut names = ENDING_NAMES.iter().copied();
+    names.find(|name| *name == text).ok_or_else(|| {
+        ArrowError::ParseError(format!("flow table: {text:?} is no ending of a connection"))
+    })
+}
+
 fn address(text: &str) -> Result<IpAddr, ArrowError> {
     text.parse()
         .map_err(|_| ArrowError::ParseError(format!("flow table: {text:?} is no IP address")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::flow;
+    use super::*;
+
+    #[test]
+    fn flow_tables_of_older_versions_have_nulls() {
+        let row = FlowRow {
+            ending: Some("fin"),
+            fin_sent: Some(true),
+            retransmits_total: Some(7),
+            ..flow(1)
+        };
+        let batch = flow_batch(std::slice::from_ref(&row)).unwrap();
+        let columns = batch.num_columns();
+        let read = |columns: usize| {
+            let of_older = batch.project(&(0..columns).collect::<Vec<_>>()).unwrap();
+            let mut writer = StreamWriter::try_new(Vec::new(), &of_older.schema()).unwrap();
+            writer.write(&of_older).unwrap();
+            decode_flows(&BASE64.encode(writer.into_inner().unwrap()))
+                .map(|mut rows| rows.remove(0))
+        };
+        assert_eq!(read(columns).unwrap(), row);
+        let of_1_3 = FlowRow {
+            ending: None,
+            fin_sent: None,
+            ..row
+        };
+        assert_eq!(read(columns - 5).unwrap(), of_1_3);
+        let of_1_0 = FlowRow {
+            retransmits_total: None,
+            ..of_1_3
+        };
+        assert_eq!(read(columns - 11).unwrap(), of_1_0);
+        read(columns - 12).unwrap_err();
+    }
 }

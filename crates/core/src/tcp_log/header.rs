@@ -8,9 +8,9 @@ use std::collections::HashMap;
 pub const FORMAT: &str = "tcp-state";
 /// The version of the format that this code writes: `MAJOR.MINOR`. It reads logs of this and of older minor
 /// versions, which may lack columns.
-pub const FORMAT_VERSION: &str = "1.3";
+pub const FORMAT_VERSION: &str = "1.4";
 const MAJOR: u32 = 1;
-const MINOR: u32 = 3;
+const MINOR: u32 = 4;
 
 /// The head of a log. The JSON texts are stored unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]

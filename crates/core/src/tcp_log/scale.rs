@@ -1,7 +1,7 @@
 //! Values of the kernel in the units of the log.
 
-use super::columns::{NO_VALUE, STATE_NAMES};
-use crate::abi::{LOSS_STATE_KNOWN, LOSS_STATE_TIMER, TcpStateRecord};
+use super::columns::{ENDING_NAMES, NO_VALUE, STATE_NAMES};
+use crate::abi::{EVENT_CLOSE, LOSS_STATE_KNOWN, LOSS_STATE_TIMER, TcpStateRecord};
 
 /// The clock and the timer frequency of the kernel that a log is from.
 #[derive(Clone, Copy, Debug)]
@@ -95,4 +95,35 @@ pub(super) fn loss_flag(record: &TcpStateRecord, flag: u8) -> u8 {
         return NO_VALUE;
     }
     u8::from(record.loss_state & flag != 0)
+}
+
+/// How the connection ended as an index of [`ENDING_NAMES`]; none where it is unknown, and where the record is no close.
+pub(super) fn ending_of(record: &TcpStateRecord) -> u8 {
+    match record.app_limited >> 4 {
+        ending @ 1.. if record.event == EVENT_CLOSE => clamped(ending - 1, ENDING_NAMES),
+        _ => NO_VALUE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::{ENDING_OPEN, EVENT_PACKET};
+
+    #[test]
+    fn only_a_close_has_an_ending() {
+        let of = |event, ending: u8| {
+            ending_of(&TcpStateRecord {
+                event,
+                app_limited: ending << 4 | 1,
+                ..TcpStateRecord::default()
+            })
+        };
+        let name = |index: u8| ENDING_NAMES[usize::from(index)];
+        assert_eq!(name(of(EVENT_CLOSE, ENDING_OPEN)), "open");
+        assert_eq!(name(of(EVENT_CLOSE, ENDING_OPEN + 1)), "fin");
+        assert_eq!(name(of(EVENT_CLOSE, 15)), "unreachable");
+        assert_eq!(of(EVENT_CLOSE, 0), NO_VALUE);
+        assert_eq!(of(EVENT_PACKET, ENDING_OPEN), NO_VALUE);
+    }
 }

@@ -1,10 +1,9 @@
 //! Records transposed into columns.
 
-use super::columns::{CA_STATE_NAMES, COLUMNS, Column, DIRECTION_NAMES, EVENT_NAMES, column_table};
-use super::scale::{
-    Scale, clamped, delivery_rate_Bps, dupthresh_of, known_state, loss_flag, timer_of,
-};
-use crate::abi::{LOSS_STATE_CAN_UNDO, LOSS_STATE_ORIGINAL, LOSS_STATE_REORDERED, TcpStateRecord};
+// The table's values are expressions of these two, and of the bits of a record.
+use super::columns::*;
+use super::scale::*;
+use crate::abi::*;
 use arrow::datatypes::{ArrowNativeType, ToByteSlice};
 
 /// Records of a block: 128 of them are 22 KiB, which leaves space in an L1 cache of 32 KiB.

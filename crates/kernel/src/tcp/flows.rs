@@ -4,9 +4,11 @@
 //! days holds only the flows that are alive.
 
 use parshall_core::abi::{
-    EVENT_CLOSE, EVENT_PACKET, EVENT_RETRANSMIT, FLOW_BEGAN_BEFORE, FLOW_END_DESTROYED,
-    FLOW_PASSIVE, TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord,
+    CLOSING_FIN_RECEIVED, CLOSING_FIN_SENT, CLOSING_RST_RECEIVED, CLOSING_RST_SENT, EVENT_CLOSE,
+    EVENT_PACKET, EVENT_RETRANSMIT, FLOW_BEGAN_BEFORE, FLOW_END_DESTROYED, FLOW_PASSIVE,
+    TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord,
 };
+use parshall_core::tcp_log::columns::ending_name;
 use parshall_core::tcp_log::{FlowRow, Unwritten};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -175,6 +177,11 @@ impl FlowTable {
         ] {
             *known = new.max(*known);
         }
+        // A reset that is sent later changes how the flow ended.
+        if record.time_ns >= end.time_ns {
+            (end.time_ns, end.ending, end.closing) =
+                (record.time_ns, record.ending, record.closing);
+        }
         // The account of a living flow is a report and no packet, but it may be all that is known of the flow.
         if is_destroyed || (entry.is_unseen() && record.time_ns != 0) {
             entry.see(record.time_ns, offset);
@@ -302,6 +309,14 @@ impl Entry {
         row.retransmits_failed = Some(end.retransmits_failed);
         row.retransmits_lost = Some(end.retransmits_seen.saturating_sub(self.retransmits_read));
         row.retransmits_refused = Some(end.retransmits_refused);
+        row.ending = ending_name(end.ending);
+        if row.ending.is_some() {
+            let has = |segment| Some(end.closing & segment != 0);
+            row.fin_sent = has(CLOSING_FIN_SENT);
+            row.fin_received = has(CLOSING_FIN_RECEIVED);
+            row.rst_sent = has(CLOSING_RST_SENT);
+            row.rst_received = has(CLOSING_RST_RECEIVED);
+        }
         row
     }
 }
@@ -417,5 +432,47 @@ mod tests {
         let rows = table.take_changed(&BTreeMap::new(), &mut |_| None);
         let ended: Vec<_> = rows.iter().map(|row| (row.flow, row.ended)).collect();
         assert_eq!(ended, [(1, false), (2, true), (3, true), (4, true)]);
+    }
+
+    #[test]
+    fn the_latest_account_says_how_a_flow_ended_and_none_that_it_is_unknown() {
+        const RESET_RECEIVED: u8 = 4;
+        const ABORTED: u8 = 5;
+        let mut table = FlowTable::new(0);
+        let account = |flow, time_ns, ending, closing| TcpFlowEndRecord {
+            flow,
+            time_ns,
+            flags: FLOW_END_DESTROYED,
+            ending,
+            closing,
+            ..TcpFlowEndRecord::default()
+        };
+        let (sent, received) = (CLOSING_RST_SENT, CLOSING_RST_RECEIVED);
+        // Data after close: at first, it looks as if a reset had come. The accounts of two CPUs may change places.
+        for end in [
+            account(1, 5, RESET_RECEIVED, CLOSING_FIN_SENT | received),
+            account(1, 6, ABORTED, CLOSING_FIN_SENT | sent),
+            account(2, 6, ABORTED, CLOSING_FIN_SENT | sent),
+            account(2, 5, RESET_RECEIVED, CLOSING_FIN_SENT | received),
+            account(3, 5, 0, sent),
+        ] {
+            table.note_end(&end);
+        }
+        table.note_facts(&TcpFlowRecord {
+            flow: 4,
+            ..TcpFlowRecord::default()
+        });
+        let rows = table.take_changed(&BTreeMap::new(), &mut |_| None);
+        for row in &rows[..2] {
+            assert_eq!(row.ending, Some("aborted"));
+            let fins = (row.fin_sent, row.fin_received);
+            assert_eq!(fins, (Some(true), Some(false)));
+            let resets = (row.rst_sent, row.rst_received);
+            assert_eq!(resets, (Some(true), Some(false)));
+        }
+        // An ending that no program has seen, and an account that has not come.
+        for row in &rows[2..] {
+            assert_eq!((row.ending, row.rst_sent, row.fin_sent), (None, None, None));
+        }
     }
 }

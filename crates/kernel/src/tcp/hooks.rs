@@ -38,12 +38,16 @@ const PACKET_PROGRAMS: [(&str, Directions); 2] = [
 
 /// Programs that are attached for the events, and detached in this order: a close reads how much the kernel has sent
 /// again, which the programs for that must have seen.
-const EVENT_PROGRAMS: [&str; 6] = [
+const EVENT_PROGRAMS: [&str; 10] = [
     "tcp_congestion_state",
     "tcp_close",
     "tcp_close_2",
     "tcp_retransmit",
     "tcp_retransmit_synack",
+    "tcp_reset_received",
+    "tcp_reset_received_2",
+    "tcp_reset_sent",
+    "tcp_reset_sent_2",
     FLOW_END_PROGRAM,
 ];
 

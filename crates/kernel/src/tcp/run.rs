@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use parshall_core::abi::{TCP_HOOK_COUNT, TcpFlowEndRecord};
+use parshall_core::abi::{ENDING_OPEN, TCP_HOOK_COUNT, TcpFlowEndRecord};
 use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost, TCP_HOOK_NAMES};
 use parshall_core::tcp_log::{LogError, LogWriter};
 
@@ -115,6 +115,7 @@ impl Run {
                 events_dropped: open.events_dropped,
                 retransmits_total: open.retransmits_seen,
                 retransmits_seen: open.retransmits_seen,
+                ending: ENDING_OPEN,
                 ..TcpFlowEndRecord::default()
             });
         }
