@@ -262,7 +262,7 @@ def test_the_flow_accounts_of_a_log_that_ends_amid_short_connections(pair: Any, 
     for attempt in range(3):
         port, path = next(PORTS), tmp_path / f"log{attempt}"
         with Traffic(pair, port, 100), Logger(until, "-o", path, "--port", str(port), "--ppl", "3") as logger:
-            until("there are flows", lambda path=path: path.stat().st_size > 20_000)
+            until("there are flows", lambda path=path: path.exists() and path.stat().st_size > 20_000)
             assert logger.end(signal.SIGINT).returncode == 0
         check_log(path, is_thinned=True)
 
