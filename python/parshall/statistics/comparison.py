@@ -10,8 +10,9 @@ from scipy import special
 from parshall.statistics.summary import CONFIDENCE, student
 
 PAIRS_MIN = 3
-# Of ten and more pairs a tenth is trimmed at each end: single runs that something else disturbed.
-TRIMMED_SHARE = 0.1
+# Of twenty and more pairs a tenth is trimmed at each end: single runs that something else disturbed. Of ten, one at
+# each end would make intervals of small counts too narrow (8 % exclude what is true).
+TRIMMED_SHARE, TRIMMED_FROM = 0.1, 20
 # Standard deviation of the difference of two values that are rounded to a grid of 1.
 _GRID_SPREAD = 1 / math.sqrt(6)
 # So near an end of its scale a value is at the end, as a share of the scale.
@@ -140,7 +141,7 @@ def trimmed_mean(values: np.ndarray, spread_min: float = 0.0) -> tuple[float, fl
     """
     ordered = np.sort(values)
     count = len(ordered)
-    cut = int(TRIMMED_SHARE * count)
+    cut = int(TRIMMED_SHARE * count) if count >= TRIMMED_FROM else 0
     kept = count - 2 * cut
     winsorised = np.clip(ordered, ordered[cut], ordered[count - cut - 1])
     spread = max(float(winsorised.std(ddof=1)), spread_min)
