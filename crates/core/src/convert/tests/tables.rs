@@ -22,7 +22,7 @@ fn csv_joins_the_addresses() {
         ]
     );
     assert_eq!(lines.len(), 5);
-    assert!(lines.iter().all(|line| line.len() == 49));
+    assert!(lines.iter().all(|line| line.len() == 50));
     let column = |name: &str| lines[0].iter().position(|found| *found == name).unwrap();
     assert_eq!(
         &lines[2][..8],

@@ -269,7 +269,7 @@ proptest! {
             record
         }).chain([packet(1, 0)]).collect();
         let flows = [flow(1, false), flow(2, true)];
-        for (format, columns) in [(Format::Siftr12, 27), (Format::Siftr2, 18), (Format::Ttprobe, 17), (Format::Csv, 49)] {
+        for (format, columns) in [(Format::Siftr12, 27), (Format::Siftr2, 18), (Format::Ttprobe, 17), (Format::Csv, 50)] {
             let written = text(&records, &flows, format);
             let lines: Vec<&str> = written.lines().collect();
             let data = if matches!(format, Format::Siftr12 | Format::Siftr2) { &lines[1..lines.len() - 1] } else { &lines[..] };
