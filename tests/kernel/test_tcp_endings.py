@@ -89,9 +89,12 @@ class Meeting:
 
 def close_in_order(it: Meeting) -> None:
     it.connect()
-    it.active.close()
+    # The kernel keeps no socket that its program has closed and whose FIN is acknowledged before the peer's comes.
+    it.active.shutdown(socket.SHUT_WR)
     assert it.passive.recv(1) == b""
     it.passive.close()
+    assert it.active.recv(1) == b""
+    it.active.close()
     # The last acknowledgement ends the server's socket.
     it.until("the server's is gone", lambda: not open_on(it.right, it.port))
 
@@ -353,7 +356,7 @@ def flags_from(address: str, lines: str) -> str:
 
 
 def by_fin(active: socket.socket, passive: socket.socket) -> tuple[str, str]:
-    # The kernel keeps no socket that its program has closed and whose FIN is acknowledged before the peer's comes.
+    # As above.
     active.shutdown(socket.SHUT_WR)
     assert passive.recv(1) == b""
     passive.close()
