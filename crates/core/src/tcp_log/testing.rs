@@ -6,6 +6,7 @@ use super::header::LogHeader;
 use super::writer::LogWriter;
 use crate::abi::{TcpFlowRecord, TcpStateRecord, read_plain};
 use crate::ledger::Ledger;
+use arrow::record_batch::RecordBatch;
 
 /// A header with a clock offset of 1000 s.
 pub fn header() -> LogHeader {
@@ -69,4 +70,33 @@ pub fn log_compressed(
         .unwrap();
     writer.finish().unwrap();
     writer.into_inner()
+}
+
+/// Whether batches have the first rows of others, column by column.
+pub fn begins_with(whole: &[RecordBatch], batches: &[RecordBatch]) -> bool {
+    let names = |batch: &RecordBatch| -> Vec<String> {
+        let fields = batch.schema_ref().fields().iter();
+        fields.map(|field| field.name().clone()).collect()
+    };
+    batches.len() <= whole.len()
+        && batches
+            .iter()
+            .zip(whole)
+            .all(|(batch, good)| batch.columns() == good.columns() && names(batch) == names(good))
+}
+
+/// Records of three flows, a microsecond apart.
+pub fn some_records(count: usize) -> Vec<TcpStateRecord> {
+    (0..count as u32)
+        .map(|number| TcpStateRecord {
+            time_ns: u64::from(number) * 1000,
+            flow: number % 3 + 1,
+            flow_seq: u64::from(number),
+            snd_nxt: number.wrapping_mul(1448),
+            srtt_us_x8: 80_000 + number % 17,
+            state: 1,
+            event: u8::from(number % 5 == 0),
+            ..Default::default()
+        })
+        .collect()
 }

@@ -4,7 +4,7 @@ use super::columns::{CA_STATE_NAMES, DIRECTION_NAMES, EVENT_NAMES, STATE_NAMES};
 use super::flow_table::{decode_flows, encode_flows};
 use super::message::END_OF_STREAM;
 use super::message_reader::{MessageReader, Step};
-use super::testing::{flow, header, log_compressed, log_of, record_of};
+use super::testing::{begins_with, flow, header, log_compressed, log_of, record_of, some_records};
 use super::{
     Compression, FlowRow, ListenerRow, LogError, LogReader, LogWriter, Unwritten, flow_batch,
     flow_rows,
@@ -218,19 +218,6 @@ fn assert_rows(records: &[TcpStateRecord], batches: &[RecordBatch]) {
     assert_eq!(records.next(), None);
 }
 
-/// Whether batches have the first rows of others, column by column.
-fn begins_with(whole: &[RecordBatch], batches: &[RecordBatch]) -> bool {
-    let names = |batch: &RecordBatch| -> Vec<String> {
-        let fields = batch.schema_ref().fields().iter();
-        fields.map(|field| field.name().clone()).collect()
-    };
-    batches.len() <= whole.len()
-        && batches
-            .iter()
-            .zip(whole)
-            .all(|(batch, good)| batch.columns() == good.columns() && names(batch) == names(good))
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -290,21 +277,6 @@ fn a_log_without_compression_names_no_codec() {
     assert_eq!(batches, 4 + 3);
 }
 
-fn some_records(count: usize) -> Vec<TcpStateRecord> {
-    (0..count as u32)
-        .map(|number| TcpStateRecord {
-            time_ns: u64::from(number) * 1000,
-            flow: number % 3 + 1,
-            flow_seq: u64::from(number),
-            snd_nxt: number.wrapping_mul(1448),
-            srtt_us_x8: 80_000 + number % 17,
-            state: 1,
-            event: u8::from(number % 5 == 0),
-            ..Default::default()
-        })
-        .collect()
-}
-
 /// Each record differs from the one before in one byte; every byte has its turn.
 #[test]
 fn a_change_of_a_single_byte_is_read_back() {
@@ -334,10 +306,7 @@ fn a_damaged_byte_never_gives_a_wrong_row() {
             let mut bytes = good.clone();
             bytes[at] ^= [0x01, 0x80, 0xff][at / 3 % 3];
             if let Ok((batches, _)) = read(&bytes) {
-                // Names and types of columns may be damaged beside right rows.
-                if !begins_with(&whole, &batches) {
-                    assert_rows(&records[..rows(&batches)], &batches);
-                }
+                assert!(begins_with(&whole, &batches), "{compression:?}, byte {at}");
             }
         }
     }
