@@ -92,7 +92,7 @@ static __always_inline int note_reset_sent(const struct sock *sk)
 	if (!flow)
 		return 0;
 	flow->closing |= CLOSING_RST_SENT;
-	/* Nobody answers a reset with a reset: what came was data. And after a FIN, a socket that gives up sends none. */
+	/* A reset is never answered with a reset, so data came. A socket that gives up after its FIN sends no reset. */
 	if (flow->ending == ENDING_RESET_RECEIVED || flow->ending == ENDING_FIN_SENT) {
 		flow->closing &= ~CLOSING_RST_RECEIVED;
 		flow->ending = ENDING_ABORTED;

@@ -39,6 +39,16 @@ MISTAKES = [
     (("capture", "--join", "blue", "--name", "red"), "--join blue: a ring has its name already; leave out --name"),
     (("path", "-o", "x.pcapng"), "-o x.pcapng: is the name of a capture, and this is a log; name it x.arrow"),
     (("tcp", "-o", "x.pcap"), "-o x.pcap: is the name of a capture, and this is a log; name it x.arrow"),
+    (
+        ("lab", "run", "siftr", "--quick", "--budget", "5m"),
+        "--quick: a study that goes on until it is decided has no fixed repeats; leave one out",
+    ),
+    (
+        ("lab", "run", "siftr", "--until-decided", "--repeats", "3"),
+        "--repeats: a study that goes on until it is decided has no fixed repeats; leave one out",
+    ),
+    (("lab", "check", "siftr", "--copies", "3"), "--copies 3: expected an even number: copies are compared two by two"),
+    (("lab", "run", "siftr", "--against", "nosuch"), "--against nosuch: no such program; name a parshall command"),
     (("help", "tpc"), "no command 'tpc'; did you mean `parshall tcp`?"),
 ]
 

@@ -44,7 +44,6 @@ def rows_of(log: MadeLog, count_max: int) -> pl.DataFrame:
     return reduction.cells(bins)
 
 
-@settings(max_examples=40)
 @given(ROWS, st.integers(1, 100), st.sampled_from([1, 7, None]))
 def test_the_extremes_of_every_flow_survive(rows, count_max, batch_rows):
     reduced = rows_of(log_with(rows, batch_rows), count_max)
@@ -140,7 +139,6 @@ def test_missing_values_are_not_drawn():
     assert cells["ssthresh_last"].drop_nulls().to_list() == [7]
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 2**24), min_size=2, max_size=100),
     st.integers(0, 2**32 - 1),

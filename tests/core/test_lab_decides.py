@@ -97,10 +97,15 @@ def test_a_study_goes_on_with_what_is_open_only_and_ends_when_nothing_is(tmp_pat
         if not each.what:
             looks.append(each)
 
-    study = replace(STUDY, statements=STUDY.statements[:2])
+    whole = Statement("whole", "", lambda table: table.judge("captured", BASE, {"level": "twice"}, -1, margin=1.0))
+    study = replace(
+        STUDY,
+        statements=[*STUDY.statements[:2], whole],
+        measures=[*STUDY.measures, Measure("captured", "%", lambda _: 100.0)],
+    )
     bundle = run(study, TEXT, tmp_path / "out", budget_s=600, site=Here(), progress=progress)
     evaluation = evaluate(bundle, study)
-    twice, equal = evaluation["statements"]
+    twice, equal, captured = evaluation["statements"]
     assert (twice["is_same"], twice["blocks"]) == (True, LOOKS[0])
     assert equal["is_same"] is True and equal["blocks"] in LOOKS[:4]
     # The first blocks have every level, later ones what decides the open statement.
@@ -110,6 +115,9 @@ def test_a_study_goes_on_with_what_is_open_only_and_ends_when_nothing_is(tmp_pat
     assert len(blocks) == equal["blocks"]
     assert [each.look.blocks for each in looks if each.look] == [each for each in LOOKS if each <= len(blocks)]
     assert bundle.about["more_s"] is None
+    # What lies at the end of its scale is neither open nor decided.
+    assert captured["reason"].startswith("not measurable here") and "blocks" not in captured
+    assert looks[-1].look is not None and len(looks[-1].look.decided) == 2 and not looks[-1].look.open
     page = write_report([tmp_path / "out"]).read_text()
     assert f"decided after {LOOKS[0]} blocks" in page and "The intervals hold at all looks together." in page
     assert "parshall lab run study.py --full --budget 600 --seed 1" in page

@@ -224,6 +224,12 @@ def test_a_machine_that_changes_is_found(factor: Callable[[int], float], least: 
     assert least <= sum(has_changed(*runs_of(random, factor)) for _ in range(40)) <= most
 
 
+def test_many_runs_are_searched_in_bounded_time() -> None:
+    random = np.random.default_rng(1)
+    assert not has_changed(*runs_of(random, lambda _: 1.0, blocks=1000))
+    assert has_changed(*runs_of(random, lambda number: 0.9 if 2000 <= number < 4000 else 1.0, blocks=1000))
+
+
 @pytest.mark.parametrize("values", [[], [1.0], [1.0] * 20, [0.0] * 20, [1.0, 2.0, 3.0]])
 def test_too_little_shows_no_change(values: list[float]) -> None:
     levels: list[Any] = ["level"] * len(values)

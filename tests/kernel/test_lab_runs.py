@@ -397,7 +397,7 @@ def test_a_bundle_can_be_evaluated_by_its_own_text(flows: tuple[Path, dict[str, 
 
 @pytest.mark.long
 def test_the_study_of_the_manual_runs(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs/lab.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/studies.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]
     if not offers("bbr"):
         example = example.replace('"bbr")', '"reno")').replace('mbps(run, "bbr")', 'mbps(run, "reno")')

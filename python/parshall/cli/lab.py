@@ -1,6 +1,7 @@
 """``parshall lab``: list and run studies, continue interrupted ones, compare with the published numbers."""
 
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -85,13 +86,16 @@ def run_study(
     as_json: options.Json = False,
 ) -> int:
     """Run a study and write its report."""
+    from parshall.lab.sides import described
     from parshall.lab.study import load
     from parshall.studies import DIRECTORY, NAMES, path_of
 
     how = _how(hosts, on_failure)
     chosen = [path_of(name) for name in (NAMES if study == "all" else [study])]
     wanted = _values_of_factors(at or [])
-    # Every study is read before the first one runs.
+    # Every study, and what it is compared with, is read before the first one runs.
+    if against is not None:
+        described(against)
     studies = []
     for path in chosen:
         loaded = load(path)
@@ -268,7 +272,15 @@ def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool) -> dict[str, An
     failed = len(evaluation["failures"])
     unbalanced = sum(ledger["unbalanced"] for ledger in evaluation["ledgers"])
     if not quiet:
-        if done < total:
+        more_s = bundle.about.get("more_s")
+        is_open = [each for each in evaluation["statements"] if each["is_open"]]
+        if more_s is not None:
+            say(
+                "lab",
+                f"{many(len(is_open), 'statement')} open; about {_time(more_s)} more would do: parshall lab resume "
+                f"{bundle.directory} --budget {math.ceil(more_s / 60)}m",
+            )
+        elif done < total:
             say("lab", f"{done} of {total} runs are done; go on with: parshall lab resume {bundle.directory}")
         for failure in evaluation["failures"][:3]:
             say("lab", f"run {failure['run']} failed: {failure['failure']}")
@@ -362,7 +374,7 @@ def _built_in() -> list[Any]:
 
 def _look_text(look: Any) -> str:
     """Return what a look at the statements found, with the intervals of those that are open."""
-    text = f"after {look.blocks} blocks {len(look.statements) - len(look.open)} of {len(look.statements)} decided"
+    text = f"after {look.blocks} blocks {len(look.decided)} of {many(len(look.statements), 'statement')} decided"
     return f"{text}{'; open: ' if look.open else ''}{'; '.join(map(_open_text, look.open))}"
 
 

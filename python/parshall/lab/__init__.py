@@ -1,6 +1,6 @@
 """The laboratory: experiments as data, the measurement cycle, result bundles and their reports.
 
-The command ``parshall lab`` is a thin layer over this package; ``docs/lab.md`` teaches writing a study.
+The command ``parshall lab`` is a thin layer over this package; ``docs/studies.md`` teaches writing a study.
 """
 
 from parshall.lab.bundle import Bundle

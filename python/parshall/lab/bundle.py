@@ -231,7 +231,9 @@ def check_measures(study: Study, run: Run) -> None:
 def _rows(study: Study, run: Run) -> list[dict[str, Any]]:
     """Return the row of a run; of a run of stretches, one for each level and cycle."""
     if "stretches" not in run.record:
-        return [_row(study, run)]
+        # A run that failed has none: it is a failure at each of its states.
+        states = run.record.get("states", [run.level])
+        return [_row(study, run) | {name: level.get(name) for name in study.factors} for level in states]
     stretches = stretches_of(run)
     measured = [_row(study, each) for each in stretches]
     found: dict[tuple[str, int], dict[str, Any]] = {}

@@ -12,7 +12,7 @@ from parshall.lab.table import BLOCK, Table
 from parshall.statistics import CONFIDENCE, Comparison, compare_sessions, holm
 
 DIFFERENT, SAME = "different", "not distinguishable with these repeats"
-ALONE = "machine and change cannot be told apart"
+ALONE = "the change cannot be distinguished from the machine"
 AT_END = "not measurable here: at the end of its scale"
 _ALPHA = 1 - CONFIDENCE
 # What may change a result without being the change that is tested.
@@ -68,8 +68,8 @@ def compare(
 ) -> dict[str, Any]:
     """Return the differences of two bundles.
 
-    A bundle is measured in one session, or in some: what a session has in common is no effect of a change, and no
-    number of its runs tells both apart. So there is a verdict only with two sessions and more a side.
+    All runs of a session have the state of the machine in common, and no number of them separates it from the effect
+    of a change. So there is a verdict only where both sides have two sessions or more.
 
     Returns
     -------

@@ -75,20 +75,20 @@ def measure(
         before = Counts(scene)
         progress(START, scene)
         for role in (INSTRUMENT, SERVER):
-            for program in _of(chosen, role):
+            for program in of(chosen, role):
                 start(scene, program)
         before.read()
         progress(TRAFFIC, scene)
         began_s = time.monotonic()
-        for program in _of(chosen, WORKLOAD):
+        for program in of(chosen, WORKLOAD):
             launch(scene, program)
         _wait_for_workload(scene, chosen, stopping)
         workload_s = time.monotonic() - began_s
         hosts = before.hosts_until_now()
         # Servers first: an instrument sees the end of what they receive.
-        ended = {program.name: end(scene, program) for role in (WORKLOAD, SERVER) for program in _of(chosen, role)}
+        ended = {program.name: end(scene, program) for role in (WORKLOAD, SERVER) for program in of(chosen, role)}
         progress(END, scene)
-        ended |= {program.name: end(scene, program) for program in _of(chosen, INSTRUMENT)}
+        ended |= {program.name: end(scene, program) for program in of(chosen, INSTRUMENT)}
         outcomes = {program.name: ended[program.name] for program in chosen}
         testbed = scene.describe()
         for program in chosen:
@@ -100,12 +100,13 @@ def _chosen(setting: Setting, control: str) -> list[Program]:
     if control == NO_INSTRUMENTS:
         return [program for program in setting.programs if program.role != INSTRUMENT]
     if control == NO_TRAFFIC:
-        instruments = list(_of(setting.programs, INSTRUMENT))
+        instruments = list(of(setting.programs, INSTRUMENT))
         return [*instruments, programs.pause(setting.hosts[0].name, setting.duration_s)]
     return list(setting.programs)
 
 
-def _of(chosen: Iterable[Program], role: str) -> list[Program]:
+def of(chosen: Iterable[Program], role: str) -> list[Program]:
+    """Return the programs of a role."""
     return [program for program in chosen if program.role == role]
 
 
@@ -136,8 +137,8 @@ def _wait_for_workload(scene: Scene, chosen: list[Program], stopping: Stopping |
     """Wait until the workload has ended; an instrument that ends before fails the run."""
     began_s = time.monotonic()
     is_stopped = False
-    running = _of(chosen, WORKLOAD)
-    watched = _of(chosen, INSTRUMENT)
+    running = of(chosen, WORKLOAD)
+    watched = of(chosen, INSTRUMENT)
     while running:
         running = [program for program in running if scene.agents[program.host].is_running(program.name)]
         for program in watched:

@@ -37,6 +37,11 @@ class Look:
         """The statements that more runs may decide."""
         return [each for each in self.statements if each["is_open"]]
 
+    @property
+    def decided(self) -> list[dict[str, Any]]:
+        """The statements that have a verdict; others are neither, such as those at the end of their scale."""
+        return [each for each in self.statements if each["is_same"] is not None]
+
 
 def look(bundle: Bundle, study: Study, levels: list[Level]) -> Look:
     """Look at the statements of a study; what is decided now stays decided.
@@ -64,7 +69,7 @@ def look(bundle: Bundle, study: Study, levels: list[Level]) -> Look:
         if row["is_open"]:
             more = max(more, _more_blocks(row, blocks))
             needed += _matching(table.decisive, levels) or levels
-        elif row["low"] is not None:
+        elif row["is_same"] is not None and row["low"] is not None:
             decisions[str(number)] = row | {"blocks": blocks}
     bundle.write_about()
     return Look(blocks, rows, [level for level in levels if level in needed], more)

@@ -4,7 +4,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -198,7 +198,7 @@ def run(
     bundle = Bundle.create(directory, about, study_text)
     if against is not None and "study" in about["against"]:
         write_whole(Path(AGAINST), against.read_text(), below=directory)
-    return _continue(bundle, study, site, stops_on_failure, progress, stopping)
+    return _Runner(bundle, study, site, stops_on_failure, progress, stopping).run()
 
 
 def resume(
@@ -231,7 +231,7 @@ def resume(
         raise UsageError(f"--budget: {directory} has a fixed number of repeats; leave it out")
     if more_s:
         bundle.about["budget_s"] = bundle.about.get("spent_s", 0.0) + more_s
-    return _continue(bundle, study_of(bundle), site or TestbedSite(), stops_on_failure, progress, stopping)
+    return _Runner(bundle, study_of(bundle), site or TestbedSite(), stops_on_failure, progress, stopping).run()
 
 
 def study_of(bundle: Bundle) -> Study:
@@ -239,42 +239,33 @@ def study_of(bundle: Bundle) -> Study:
     return load(bundle.directory / STUDY)
 
 
-def _continue(
-    bundle: Bundle,
-    study: Study,
-    site: Site,
-    stops_on_failure: bool,
-    progress: Callable[[Progress], None],
-    stopping: Stopping | None,
-) -> Bundle:
-    with bundle.locked():
-        runner = _Runner(bundle, study, site, stops_on_failure, progress, stopping)
-        runner.run_what_waits()
-        if bundle.about.get("budget_s"):
-            runner.run_until_decided()
-    return bundle
-
-
+@dataclass
 class _Runner:
     """Measures the runs of a bundle in one session."""
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        study: Study,
-        site: Site,
-        stops_on_failure: bool,
-        progress: Callable[[Progress], None],
-        stopping: Stopping | None,
-    ) -> None:
-        self.bundle, self.study, self.site = bundle, study, site
-        self.stops_on_failure, self.progress, self.stopping = stops_on_failure, progress, stopping
-        self.session = _session(bundle)
-        self.began_s = time.monotonic()
-        self.measured = self.failures = 0
-        self.is_checked = False
-        self.estimated_s = self.spent_s = 0.0
-        self.look: Look | None = None
+    bundle: Bundle
+    study: Study
+    site: Site
+    stops_on_failure: bool
+    progress: Callable[[Progress], None]
+    stopping: Stopping | None
+    session: int = 0
+    measured: int = 0
+    failures: int = 0
+    is_checked: bool = False
+    estimated_s: float = 0.0
+    spent_s: float = 0.0
+    look: Look | None = None
+    began_s: float = field(default_factory=lambda: time.monotonic())
+
+    def run(self) -> Bundle:
+        """Measure what waits, and go on until it is decided, where the bundle says so."""
+        with self.bundle.locked():
+            self.session = _session(self.bundle)
+            self.run_what_waits()
+            if self.bundle.about.get("budget_s"):
+                self.run_until_decided()
+        return self.bundle
 
     @property
     def is_stopped(self) -> bool:

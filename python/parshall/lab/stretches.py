@@ -22,6 +22,8 @@ from parshall.lab.study import INSTRUMENT, SERVER, WORKLOAD, Level, Program, Set
 
 # A workload that has sent nothing after so long does not work.
 _TRAFFIC_S = 30.0
+# Handshakes and control connections have fewer.
+_PACKETS = 1000
 _POLL_S = 0.02
 # What a stretch takes besides itself: programs start and end.
 CHANGE_S = 1.2
@@ -34,7 +36,7 @@ class StoppedError(Exception):
 def duration_s(study: Study, states: Sequence[Level]) -> float:
     """Return about how long a run of stretches takes."""
     changes = study.cycles * (len(states) - 1)
-    return (2 * changes + 1) * (study.stretch_s + study.settle_s) + changes * CHANGE_S
+    return (2 * changes + study.cycles) * (study.stretch_s + study.settle_s) + changes * CHANGE_S
 
 
 def measure(
@@ -46,18 +48,14 @@ def measure(
     seed: str = "",
     stopping: Stopping | None = None,
 ) -> dict[str, Any]:
-    """Run a workload once, and change between states meanwhile.
+    """Run a workload once, and change between states meanwhile; other parameters are those of `cycle.measure`.
 
     Parameters
     ----------
-    site : Site
-        Where it runs.
     study : Study
         Whose settings differ between the states in their instruments only.
     states : sequence of dict
         The levels; the first is the base.
-    directory : pathlib.Path
-        Directory of the outputs and files.
     seed : str
         Seed of the order of the states.
     stopping : Stopping, optional
@@ -80,12 +78,12 @@ def measure(
     base = settings[0]
     order = _order(len(states), study.cycles, random.Random(seed))
     with site.scene(base, directory) as scene:
-        for program in _of(base, SERVER):
+        for program in cycle.of(base.programs, SERVER):
             cycle.start(scene, program)
         before = cycle.Counts(scene)
         before.read()
         began_s = time.monotonic()
-        for program in _of(base, WORKLOAD):
+        for program in cycle.of(base.programs, WORKLOAD):
             cycle.launch(scene, program)
         _wait_for_traffic(scene, base)
         stretches = []
@@ -97,7 +95,7 @@ def measure(
         workload_s = time.monotonic() - began_s
         hosts = before.hosts_until_now()
         ended = {}
-        for program in [*_of(base, WORKLOAD), *_of(base, SERVER)]:
+        for program in [*cycle.of(base.programs, WORKLOAD), *cycle.of(base.programs, SERVER)]:
             scene.agents[program.host].interrupt(program.name)
             ended[program.name] = _end_at_any_status(scene, program)
         testbed = scene.describe()
@@ -113,30 +111,33 @@ def measure(
 
 
 def _order(states: int, cycles: int, shuffle: random.Random) -> list[tuple[int, int]]:
-    """Return cycle and state of each stretch: the base (0) before and after any other."""
-    found = [(0, 0)]
+    """Return cycle and state of each stretch: the base (0) before and after any other.
+
+    Each cycle has its own base at both ends. If two cycles shared one, their changes would have its noise in common,
+    and an interval of both would be too narrow.
+    """
+    found = []
     for turn in range(cycles):
+        found.append((turn, 0))
         for state in shuffle.sample(range(1, states), states - 1):
             found += [(turn, state), (turn, 0)]
     return found
-
-
-def _of(setting: Setting, role: str) -> list[Program]:
-    return [program for program in setting.programs if program.role == role]
 
 
 def _wait_for_traffic(scene: Scene, base: Setting) -> None:
     """Wait until the workload sends."""
     deadline_s = time.monotonic() + _TRAFFIC_S
     before = _packets(scene)
-    # Handshakes and control connections have fewer.
-    while _packets(scene) < before + 1000:
-        for program in _of(base, WORKLOAD):
+    while _packets(scene) < before + _PACKETS:
+        for program in cycle.of(base.programs, WORKLOAD):
             agent = scene.agents[program.host]
             if not agent.is_running(program.name):
                 raise ParshallError(f"{program.name}: ended at once: {agent.last_line(program.name)}")
         if time.monotonic() > deadline_s:
-            raise ParshallError(f"the workload sent fewer than 1000 packets in {_TRAFFIC_S:g} s")
+            raise ParshallError(
+                f"the workload sent fewer than {_PACKETS} packets in {_TRAFFIC_S:g} s; one that sends so little needs "
+                "runs of its own: take the factors out of switched"
+            )
         time.sleep(_POLL_S)
 
 
@@ -150,7 +151,7 @@ def _packets(scene: Scene) -> int:
 
 def _stretch(scene: Scene, setting: Setting, number: int, study: Study) -> dict[str, Any]:
     """Measure one stretch: its instruments start, it settles, is measured, and they end."""
-    instruments = [_numbered(program, number) for program in _of(setting, INSTRUMENT)]
+    instruments = [_numbered(program, number) for program in cycle.of(setting.programs, INSTRUMENT)]
     for program in instruments:
         cycle.start(scene, program)
     time.sleep(study.settle_s)
@@ -165,7 +166,7 @@ def _stretch(scene: Scene, setting: Setting, number: int, study: Study) -> dict[
         scene.agents[program.host].cpu_now_s(program.name) - already_s
         for program, already_s in zip(instruments, used_s, strict=True)
     ]
-    for program in _of(setting, WORKLOAD):
+    for program in cycle.of(setting.programs, WORKLOAD):
         agent = scene.agents[program.host]
         if not agent.is_running(program.name):
             raise ParshallError(
@@ -173,7 +174,7 @@ def _stretch(scene: Scene, setting: Setting, number: int, study: Study) -> dict[
                 f"{agent.last_line(program.name)}"
             )
     programs = {}
-    for program, numbered, seconds in zip(_of(setting, INSTRUMENT), instruments, used_s, strict=True):
+    for program, numbered, seconds in zip(cycle.of(setting.programs, INSTRUMENT), instruments, used_s, strict=True):
         outcome = cycle.end(scene, numbered)
         programs[program.name] = outcome | {"cpu_s": seconds, "output": numbered.name}
     return {"programs": programs, "hosts": hosts, "workload_s": length_s}
@@ -211,7 +212,7 @@ def beside_neighbours(
     Parameters
     ----------
     stretches : sequence of tuple
-        Level, cycle and value of each, in their order: the base first, last, and between any two others.
+        Level, cycle and value of each, in their order: the base is the first, and before and after any other.
     is_ratio : bool
         Whether values are compared by ratio, all being positive then.
 
@@ -229,8 +230,10 @@ def beside_neighbours(
     base = stretches[0][0]
     by_cycle: dict[int, list[float]] = {}
     steps: list[tuple[Level, int, float]] = []
-    for number in range(1, len(stretches) - 1, 2):
+    for number in range(1, len(stretches) - 1):
         level, turn, _ = stretches[number]
+        if level == base:
+            continue
         left, value, right = values[number - 1 : number + 2]
         if left is None or value is None or right is None:
             continue

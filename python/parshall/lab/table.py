@@ -195,10 +195,14 @@ class Table:
         """
         found = self.compare(measure, before, after)
         if found is None:
-            is_open = all(self._planned(level).height for level in (before, after))
-            return Finding(NOT_OFTEN_ENOUGH, None, "its levels ran fewer than three times", is_open=is_open)
+            return self.not_often_enough(before, after)
         text = f"{what}{': ' if what else ''}{self.words(measure, found, form)}"
         return verdict(found, wants, margin=margin, text=text, reason=reason)
+
+    def not_often_enough(self, *levels: Condition) -> Finding:
+        """Return the finding of levels that were measured too rarely; it is open when all of them run."""
+        is_open = all(self._planned(level).height for level in levels)
+        return Finding(NOT_OFTEN_ENOUGH, None, "its levels ran fewer than three times", is_open=is_open)
 
     def judge_mean(
         self, measure: str, level: Condition, limit: float, wants: int, *, text: str, reason: str = ""

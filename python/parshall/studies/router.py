@@ -13,7 +13,7 @@ from parshall.lab import Figure, Finding, Host, Measure, Program, Setting, State
 from parshall.lab.programs import PARSHALL
 from parshall.lab.run import Run
 from parshall.lab.study import WORKLOAD, Level
-from parshall.lab.table import BLOCK, NOT_OFTEN_ENOUGH, verdict
+from parshall.lab.table import BLOCK, verdict
 from parshall.router.calibration import Calibration
 from parshall.router.network import calibrated
 from parshall.router.prediction import QUANTILES, Prediction, ccdf, compare, latencies_ns, predict, single_queue
@@ -362,7 +362,7 @@ def compared(measure: str, after: Level, low: float, high: float, **base: Any) -
         levels = DEFAULT | base, DEFAULT | base | after
         found = table.compare(measure, *levels)
         if found is None:
-            return Finding(NOT_OFTEN_ENOUGH, None)
+            return table.not_often_enough(*levels)
         is_same = within((1 + found.low, 1 + found.high), low, high)
         why = "the interval does not decide" if is_same is None else ""
         limits = {"low": 100 * found.low, "high": 100 * found.high, "unit": "%"}

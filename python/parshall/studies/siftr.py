@@ -21,7 +21,7 @@ from parshall.lab import (
     tcp_log,
 )
 from parshall.lab.run import Run
-from parshall.lab.table import BLOCK, NOT_OFTEN_ENOUGH, verdict
+from parshall.lab.table import BLOCK, verdict
 
 PPL = FLOWS = [1, 2, 5, 10, 50, 100]
 ENDS = ["sender", "receiver", "both"]
@@ -158,7 +158,7 @@ def coupling(table: Table) -> Finding:
     pairs = kept[0].join(kept[1], on=BLOCK, suffix="_many").sort(BLOCK)
     found = table.compare_values("throughput", pairs["kept"].to_list(), pairs["kept_many"].to_list())
     if found is None or many == 1:
-        return Finding(NOT_OFTEN_ENOUGH, None)
+        return table.not_often_enough(EVERY, {**EVERY, "flows": max(FLOWS)})
     low, high = 100 * found.low, 100 * found.high
     text = (
         f"of the throughput without a log, {found.before:.1%} remain with 1 flow, {found.after:.1%} with {many} "
@@ -189,9 +189,10 @@ def ends(table: Table) -> Finding:
         + ", ".join(f"{table.mean('throughput', logging=end, ppl=1, flows=flows):,.0f} at {end}" for end in ENDS)
         for flows in dict.fromkeys((1, most_flows(table, logging="both")))
     )
-    found = table.compare("throughput", EVERY, {"logging": "receiver", "ppl": 1, "flows": 1})
+    levels = EVERY, {"logging": "receiver", "ppl": 1, "flows": 1}
+    found = table.compare("throughput", *levels)
     if found is None:
-        return Finding(NOT_OFTEN_ENOUGH, None)
+        return table.not_often_enough(*levels)
     compared = f"receiver instead of sender, one flow: {table.words('throughput', found)}"
     text = f"logging every packet, Mbit/s: {text}; {compared}"
     # Each testbed has a cheaper end, and not the same one: any difference is like one of them.

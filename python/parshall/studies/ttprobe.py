@@ -24,7 +24,7 @@ from parshall.lab import (
     tcp_log,
 )
 from parshall.lab.run import Run
-from parshall.lab.table import BLOCK, NOT_OFTEN_ENOUGH, verdict
+from parshall.lab.table import BLOCK, verdict
 
 PORT = 5201
 POLL = [sys.executable, "-m", "parshall.lab.poll", "--port", str(PORT), "--interval", "1ms"]
@@ -139,7 +139,7 @@ def samples(table: Table) -> Finding:
     runs = table.where(BOTH).sort(BLOCK)
     found = table.compare_values("samples", runs["samples"].to_list(), runs["events"].to_list())
     if found is None:
-        return Finding(NOT_OFTEN_ENOUGH, None)
+        return table.not_often_enough(BOTH)
     times = [1 + each for each in (found.change, found.low, found.high)]
     text = (
         f"{found.after:,.0f} records at every packet, {found.before:,.0f} samples at 1 ms of the same flow "
@@ -154,7 +154,7 @@ def first_ms(table: Table) -> Finding:
     runs = table.where(BOTH).sort(BLOCK)
     found = table.compare_values("beginning_polled", runs["beginning_polled"].to_list(), runs["beginning"].to_list())
     if found is None:
-        return Finding(NOT_OFTEN_ENOUGH, None)
+        return table.not_often_enough(BOTH)
     text = (
         f"the window changed {found.after:,.1f} times in the first {BEGINNING_MS} ms; polling shows {found.before:,.1f}"
     )
