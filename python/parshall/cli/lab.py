@@ -13,7 +13,7 @@ from parshall.cli import options
 from parshall.cli.options import count_option, time_option
 from parshall.errors import UsageError, printable
 from parshall.host.messages import progress_line, say, show, show_paragraphs
-from parshall.host.quantities import many
+from parshall.host.quantities import long_time_text, many
 from parshall.host.stopping import Stopping
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
@@ -51,8 +51,8 @@ def list_studies(as_json: options.Json = False) -> None:
     width = max(len(row["name"]) for row in rows)
     for row in rows:
         show(f"{row['name']:{width}}  {row['title']}")
-        until = f"until decided, at most {_time(row['budget_s'])}; " if row["budget_s"] else ""
-        spans = f"--quick {_time(row['quick_s'])}, --full {_time(row['full_s'])}"
+        until = f"until decided, at most {long_time_text(row['budget_s'])}; " if row["budget_s"] else ""
+        spans = f"--quick {long_time_text(row['quick_s'])}, --full {long_time_text(row['full_s'])}"
         show(f"{'':{width}}  {until}{spans}")
 
 
@@ -178,8 +178,8 @@ def _run_one(study: Any, text: str, directory: Path, how: dict[str, Any], quiet:
     planned = laboratory.plan(part, is_quick=is_quick, repeats=repeats, seed=how["seed"], has_sides=has_sides)
     if not quiet:
         needed_s = laboratory.estimate_s(study, planned, is_quick=is_quick)
-        count = f"{len(planned)} runs, {_time(needed_s)}"
-        limit = f"until {many(len(study.statements), 'statement')} are decided, at most {_time(budget_s or 0)}"
+        count = f"{len(planned)} runs, {long_time_text(needed_s)}"
+        limit = f"until {many(len(study.statements), 'statement')} are decided, at most {long_time_text(budget_s or 0)}"
         say("lab", f"{study.name}: {limit if budget_s else count}, into {directory}")
     progress = _Progress(study.name, quiet)
     how = {**how, "progress": progress.show, "stopping": stopping}
@@ -275,11 +275,9 @@ def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool) -> dict[str, An
         more_s = bundle.about.get("more_s")
         is_open = [each for each in evaluation["statements"] if each["is_open"]]
         if more_s is not None:
-            say(
-                "lab",
-                f"{many(len(is_open), 'statement')} open; about {_time(more_s)} more would do: parshall lab resume "
-                f"{bundle.directory} --budget {math.ceil(more_s / 60)}m",
-            )
+            go_on = f"parshall lab resume {bundle.directory} --budget {math.ceil(more_s / 60)}m"
+            more = f"about {long_time_text(more_s)} more would do"
+            say("lab", f"{many(len(is_open), 'statement')} open; {more}: {go_on}")
         elif done < total:
             say("lab", f"{done} of {total} runs are done; go on with: parshall lab resume {bundle.directory}")
         for failure in evaluation["failures"][:3]:
@@ -403,9 +401,7 @@ class _Progress:
             return
         if not self._is_shown:
             return
-        text = (
-            f"{self._name}: run {progress.done + 1} of {progress.total}, {_time(progress.left_s)} left: {progress.what}"
-        )
+        text = f"{self._name}: run {progress.done + 1} of {progress.total}, {long_time_text(progress.left_s)} left: {progress.what}"
         line = printable(text)[: shutil.get_terminal_size().columns - 1]
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
@@ -413,11 +409,3 @@ class _Progress:
         """Clear the line."""
         if self._is_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def _time(seconds: float) -> str:
-    """Return a time in words."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

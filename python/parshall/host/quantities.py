@@ -129,6 +129,14 @@ def duration_text(time_ns: float | None) -> str:
     return f"{time_s:.3g} s" if abs(time_s) < 999.5 else f"{time_s:,.0f} s"
 
 
+def long_time_text(seconds: float) -> str:
+    """Return a time that somebody waits for in words: ``54 s``, ``20 min``, ``2 h 5 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def many(count: int, thing: str) -> str:
     """Return a count with its noun in the singular or plural."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"

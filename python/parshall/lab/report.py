@@ -10,7 +10,7 @@ from altair.utils.schemapi import debug_mode
 
 from parshall.errors import UsageError, naming_damage
 from parshall.host.input_file import read_json
-from parshall.host.quantities import duration_text, many
+from parshall.host.quantities import long_time_text, many
 from parshall.lab.bundle import STUDY, Bundle
 from parshall.lab.comparison import compare
 from parshall.lab.drawing import begins_at, draw, hidden, split
@@ -192,9 +192,9 @@ def _until(bundle: Bundle, budget_s: float) -> str:
     if more_s is None:
         return text
     return (
-        f"{text} The time, {duration_text(budget_s * 1e9)}, was over before all were decided: about "
-        f"{duration_text(more_s * 1e9)} more would do, if nothing else varies (parshall lab resume DIR --budget "
-        f"{math.ceil(more_s)})."
+        f"{text} The time, {long_time_text(budget_s)}, was over before all were decided: about "
+        f"{long_time_text(more_s)} more would do, if nothing else varies (parshall lab resume DIR --budget "
+        f"{math.ceil(more_s / 60)}m)."
     )
 
 

@@ -170,12 +170,13 @@ def coupling(table: Table) -> Finding:
 def losses(table: Table) -> Finding:
     """Packets that are not logged, of the ledger."""
     frame = table.where(logging=ENDS)
-    worst, runs = frame["skipped"].max(), frame.height
+    # The cycles of a run are no runs of their own.
+    worst, runs = frame["skipped"].max(), frame["run"].n_unique()
     if worst is None:
         return Finding("not measured", None)
     if worst == 0:
         # With 95 %: of runs that skip with a higher probability, one of so many would have (the rule of three).
-        text = f"0 packets in {runs} runs, so that fewer than {min(1.0, 3 / runs):.0%} of all runs skip any"
+        text = f"0 packets in {runs} runs, so that fewer than {min(100.0, 300 / runs):.0f} % of all runs skip any"
         return Finding(text, False, "the ring of each CPU has no lock that flows could contend for")
     few, many = ({**EVERY, "flows": flows} for flows in (1, most_flows(table, logging="sender", ppl=1)))
     text = f"at most {worst:.2f} packets for each Mbit/s, in {runs} runs; more flows"
