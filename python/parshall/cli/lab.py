@@ -401,7 +401,8 @@ class _Progress:
             return
         if not self._is_shown:
             return
-        text = f"{self._name}: run {progress.done + 1} of {progress.total}, {long_time_text(progress.left_s)} left: {progress.what}"
+        left = f"{long_time_text(progress.left_s)} left"
+        text = f"{self._name}: run {progress.done + 1} of {progress.total}, {left}: {progress.what}"
         line = printable(text)[: shutil.get_terminal_size().columns - 1]
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
