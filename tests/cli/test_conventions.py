@@ -14,6 +14,7 @@ import typer
 import in_process
 from parshall.cli import main as cli
 from parshall.errors import UsageError
+from parshall.host.rotation import Rotation
 from parshall.instruments.capture import Capture, Output, Ring
 from parshall.instruments.generate import Generator, Receiver
 from parshall.instruments.live_sizes import count_live
@@ -135,8 +136,8 @@ def test_values_take_their_suffixes(words, option):
 
 
 PYTHON = {
-    ("tcp",): [TcpLog],
-    ("capture",): [Capture, Ring, Output],
+    ("tcp",): [TcpLog, Rotation],
+    ("capture",): [Capture, Ring, Output, Rotation],
     ("path",): [PathProfile],
     ("gen",): [Generator, Receiver.receive],
     ("sizes",): [Parameters, count_live, SizeDistribution.write_draws],

@@ -125,6 +125,12 @@ class MadeLog:
     batch_rows: int | None = None
     retransmissions: pa.Table = field(default_factory=RETRANSMISSIONS.empty_table)
     listeners: pa.Table = field(default_factory=lambda: pa.table({}))
+    gaps: pa.Table = field(default_factory=lambda: pa.table({}))
+
+    @property
+    def truncation(self) -> str | None:
+        """Where and why the log ends early."""
+        return None if self.complete else "ends early at byte 1: the last message is incomplete"
 
     def batches(self, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
         """Return the records batch by batch."""

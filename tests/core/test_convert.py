@@ -108,10 +108,11 @@ def test_a_truncated_log_is_reported(tmp_path):
     assert "ends early at byte" in result.stderr
 
 
-def test_a_directory_is_not_a_log():
-    answer = run(".", "--to", "parquet")
+def test_a_directory_without_a_log_is_refused(tmp_path):
+    answer = run(tmp_path, "--to", "parquet")
     assert answer.returncode == 2
-    assert answer.stderr == "parshall: convert: .: is a directory; give a log of `parshall tcp`\n"
+    reason = "has no log, expected the files of one; name a log, or the directory of the files of one"
+    assert answer.stderr == f"parshall: convert: {tmp_path}: {reason}\n"
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])

@@ -78,6 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         clock: r#"{"clock":"CLOCK_REALTIME","monotonic_offset_ns":1700000000000000000}"#.into(),
         options: r#"{"packets_per_log":1}"#.into(),
         hz: 1000,
+        part: None,
     };
     let mut writer = LogWriter::create(File::create(path)?, &header)?;
     let records: Vec<_> = (0..300).map(record).collect();

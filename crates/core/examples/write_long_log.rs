@@ -141,6 +141,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         clock: r#"{"clock":"CLOCK_REALTIME","monotonic_offset_ns":1700000000000000000}"#.into(),
         options: "{}".into(),
         hz: 1000,
+        part: None,
     };
     let mut writer = LogWriter::create(File::create(path)?, &header)?;
     let offset_ns = writer.monotonic_offset_ns();

@@ -5,6 +5,7 @@
 //! made. The file's directory is opened once: it is the same one when it is checked and when it is used.
 
 mod place;
+pub mod series;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -49,6 +50,12 @@ pub enum OutputError {
     /// Something else than a file, in a directory whose content others may have made.
     #[error("{}: {what}; remove it, or name another directory", path.display())]
     InTheWay { path: PathBuf, what: &'static str },
+    /// An old file of a series could not be removed.
+    #[error(
+        "{}: cannot be removed to stay within the files that are kept: {source}; remove it",
+        path.display()
+    )]
+    Remove { path: PathBuf, source: io::Error },
     /// The caller stopped before another program opened the FIFO for reading.
     #[error("{}: stopped before a reader opened it", path.display())]
     Stopped { path: PathBuf },

@@ -161,6 +161,7 @@ fn files_rotate_by_time_and_size_and_the_oldest_are_removed() {
         size_bytes: Some(10_000),
         time_ns: Some(1000),
         files: Some(4),
+        ..Rotation::default()
     };
     let mut writer = writer(&path, rotation);
     // Slow: 4 packets in 1000 ns. Then many: 10,000 bytes come first.

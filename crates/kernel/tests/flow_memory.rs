@@ -43,6 +43,7 @@ fn flood() -> [u64; 3] {
         clock: r#"{"monotonic_offset_ns":0}"#.into(),
         options: "{}".into(),
         hz: 250,
+        part: None,
     };
     let mut writer = LogWriter::create(std::io::sink(), &header).unwrap();
     let mut table = FlowTable::new(0);

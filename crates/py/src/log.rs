@@ -30,6 +30,8 @@ pub struct LogReader {
     truncation: Option<String>,
     #[pyo3(get)]
     complete: bool,
+    #[pyo3(get)]
+    gaps: String,
 }
 
 #[pymethods]
@@ -53,11 +55,17 @@ impl LogReader {
                 .map(|(key, value)| (key.clone(), value.clone()))
                 .collect(),
             // Not the file's own text: columns that an older log lacks are added as 0.
-            ledger: (reader.ledger().map(serde_json::to_string).transpose()).map_err(to_python)?,
+            ledger: (reader
+                .ledger()
+                .as_ref()
+                .map(serde_json::to_string)
+                .transpose())
+            .map_err(to_python)?,
             listeners: serde_json::to_string(&reader.listeners().values().collect::<Vec<_>>())
                 .map_err(to_python)?,
             truncation: reader.truncation().map(ToString::to_string),
             complete: reader.is_complete(),
+            gaps: serde_json::to_string(reader.gaps()).map_err(to_python)?,
             path,
         })
     }
@@ -104,6 +112,13 @@ impl LogReader {
 #[pyfunction]
 pub fn stream_format(py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> {
     py.detach(|| path_log::stream_format(&path))
+        .map_err(|error| error_to_python(error, false))
+}
+
+/// The files of a TCP state log: one, or those of a log that rotated.
+#[pyfunction]
+pub fn log_files(py: Python<'_>, path: PathBuf) -> PyResult<Vec<PathBuf>> {
+    py.detach(|| tcp_log::files_of_log(&path))
         .map_err(|error| error_to_python(error, false))
 }
 

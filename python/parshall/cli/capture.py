@@ -10,10 +10,11 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.ledger_text import capture_ledger_lines, short_filter
-from parshall.cli.options import count_option, ring_bytes, size_option, time_option
+from parshall.cli.options import count_option, ring_bytes
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
 from parshall.host.messages import report_start, say, show
+from parshall.host.rotation import Rotation
 from parshall.host.session import Summary
 from parshall.host.stopping import Stopping
 from parshall.instruments.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
@@ -63,9 +64,10 @@ def command(
     compress: Annotated[
         str | None, typer.Option("--compress", metavar="zstd|gzip|lz4|none", help="Compression [default: by file name]")
     ] = None,
-    rotate_size: Annotated[int | None, size_option("--rotate-size", help="Start a new file at this size")] = None,
-    rotate_time: Annotated[float | None, time_option("--rotate-time", help="Start a new file after this time")] = None,
-    rotate_files: Annotated[int | None, count_option("--rotate-files", help="Keep the newest N files")] = None,
+    rotate_size: options.RotateSize = None,
+    rotate_time: options.RotateTime = None,
+    rotate_files: options.RotateFiles = None,
+    keep: options.Keep = None,
     name: Annotated[str | None, typer.Option("--name", metavar="RING", help="Name of the ring")] = None,
     group: Annotated[
         str | None, typer.Option("--group", metavar="GROUP", help="Let this group join, and read all captured packets")
@@ -100,9 +102,7 @@ def command(
         snaplen=snaplen,
         format=format,
         compress=compress,
-        rotate_size_bytes=rotate_size,
-        rotate_time_s=rotate_time,
-        rotate_files=rotate_files,
+        rotation=Rotation(rotate_size, rotate_time, rotate_files, keep),
         load=load,
     )
     ring = None

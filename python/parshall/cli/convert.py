@@ -13,7 +13,7 @@ from parshall.errors import UsageError
 from parshall.host.messages import progress_line, say, show
 from parshall.host.stopping import exiting_on_signals
 from parshall.host.whole_file import refuse_input
-from parshall.instruments.tcp_log import FORMATS, convert
+from parshall.instruments.tcp_log import FORMATS, convert, files_of
 
 COMMAND_SETTINGS = {
     "epilog": f"Formats: {', '.join(FORMATS)}. Without -o, text goes to standard output when it is not a terminal; "
@@ -35,10 +35,8 @@ def command(
     """Convert a TCP state log into a format that other tools read."""
     if to not in FORMATS:
         raise UsageError(f"--to {to}: expected one of {', '.join(FORMATS)}")
-    if log.is_dir():
-        raise UsageError(f"{log}: is a directory; give a log of `parshall tcp`")
     path = _output(log, to, output, as_json)
-    refuse_input(path, [log])
+    refuse_input(path, files_of(log))
     every_ns = None if every is None else round(every * 1e9)
     if every_ns is not None and not 0 < every_ns < 1 << 63:
         raise UsageError(f"--every {every:g} s: expected a time from 1ns to 292 years")
@@ -63,4 +61,5 @@ def _output(log: Path, to: str, output: Path | None, as_json: bool) -> Path | No
     # With --json, standard output has the JSON report.
     if is_text and not as_json and not sys.stdout.isatty():
         return None
-    return log.with_suffix(suffix)
+    # Of the directory of a log that rotated: in it, by its name.
+    return log / f"{log.resolve().name}{suffix}" if log.is_dir() else log.with_suffix(suffix)

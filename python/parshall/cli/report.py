@@ -13,7 +13,6 @@ from parshall.host.input_file import open_regular, read_json
 from parshall.host.messages import progress_line, show
 from parshall.host.stopping import exiting_on_signals
 
-LOG_SUFFIX = ".arrow"
 TESTBED_FILE = "testbed.json"
 # What makes a directory that of a study.
 BUNDLE_FILE = "bundle.json"
@@ -135,15 +134,17 @@ def _here(directory: Path) -> Path:
 
 
 def logs_of(inputs: list[Path]) -> list[Path]:
-    """Return the logs that the arguments name: files, and all logs of directories."""
+    """Return the logs that the arguments name: files, and all logs of directories; those that rotated by one name."""
+    from parshall.instruments.tcp_log import LOG_SUFFIX, exists, logs_in
+
     found: list[Path] = []
     for path in inputs:
         if path.is_dir():
-            inside = sorted(path.glob(f"*{LOG_SUFFIX}"))
+            inside = logs_in(path)
             if not inside:
                 raise UsageError(f"{path}: no log ({LOG_SUFFIX}) in this directory; name the file")
             found += inside
-        elif path.exists():
+        elif exists(path):
             found.append(path)
         else:
             raise UsageError(f"{path}: no such file; give a log of `parshall tcp` or `parshall path`")

@@ -21,6 +21,7 @@ from parshall.errors import UsageError
 from parshall.host.command import GRACE_S, Command
 from parshall.host.messages import report_start, say, show
 from parshall.host.quantities import many
+from parshall.host.rotation import Rotation
 from parshall.host.stopping import Stopping
 from parshall.instruments.tcp import DEFAULT_RING_BYTES, LogSummary, TcpLog
 
@@ -59,6 +60,10 @@ def command(
     compression: Annotated[
         str, typer.Option("--compression", metavar="auto|lz4|zstd|none", help="Compression of the log")
     ] = "auto",
+    rotate_size: options.RotateSize = None,
+    rotate_time: options.RotateTime = None,
+    rotate_files: options.RotateFiles = None,
+    keep: options.Keep = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> int:
@@ -72,6 +77,7 @@ def command(
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
     path = log_file(output) or Path(f"tcp-{datetime.now():%Y%m%d-%H%M%S}.arrow")
+    rotation = Rotation(rotate_size, rotate_time, rotate_files, keep)
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(Command(cmd)) if cmd else None
         stopping = stack.enter_context(Stopping())
@@ -88,6 +94,7 @@ def command(
             buffer_bytes=ring_bytes(buffer),
             policy=policy,
             compression=compression,
+            rotation=rotation,
             environment_extra={"command": shlex.join(cmd)} if cmd else None,
             is_stopping=stopping.is_requested,
         )
@@ -105,8 +112,8 @@ def command(
                 quiet=quiet,
                 duration_s=duration,
                 is_done=has_child_ended,
-                # It is removed at the end.
-                outputs=[child.cgroup] if child else (),
+                # The control group is removed at the end.
+                outputs=[*([child.cgroup] if child else ()), *([path] if rotation.is_on else ())],
             )
             if end in _REASONS:
                 # Nothing more is logged, so the log does not wait for the command.

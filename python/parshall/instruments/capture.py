@@ -18,6 +18,7 @@ from parshall.host import privileges
 from parshall.host.environment import comment_of_capture
 from parshall.host.installation import require_kernel_side
 from parshall.host.namespaces import entered, find
+from parshall.host.rotation import ONE_FILE, Rotation
 from parshall.host.session import Session, Summary, check_choice, check_text, request_json
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 DEFAULT_RING_BYTES = 32 << 20
 SNAPLEN_MAX = 262_144
-# Includes the header and the final ledger of a file.
-_ROTATE_MIN_BYTES = 4096
 # Capabilities that the kernel requires of socket captures.
 _SOCKET_NEEDS = {
     "af-packet": ("CAP_NET_RAW",),
@@ -124,8 +123,8 @@ class Output:
         Default: by the suffix of the file.
     compress : {"none", "gzip", "zstd"}, optional
         Default: by the suffix of the file.
-    rotate_size_bytes, rotate_time_s, rotate_files : optional
-        Start a new file at this size or after this time; keep this many files, and delete the oldest.
+    rotation : Rotation
+        When a new file begins, and which files stay.
     load : str, optional
         Work on each packet before it is written, which stands for its analysis: ``memcpy:N`` copies it N times,
         ``zlib:LEVEL`` compresses it, and discards the result.
@@ -136,19 +135,13 @@ class Output:
     snaplen: int = SNAPLEN_MAX
     format: str | None = None
     compress: str | None = None
-    rotate_size_bytes: int | None = None
-    rotate_time_s: float | None = None
-    rotate_files: int | None = None
+    rotation: Rotation = ONE_FILE
     load: str | None = None
 
     def _native(self) -> dict[str, Any]:
         check_text("--filter", self.filter)
         check_choice("--format", self.format, ("pcapng", "pcap"))
         check_choice("--compress", self.compress, ("none", "gzip", "zstd", "lz4"))
-        if self.rotate_files is not None and self.rotate_files < 1:
-            raise UsageError(f"--rotate-files {self.rotate_files}: expected 1 or more")
-        if self.rotate_size_bytes is not None and self.rotate_size_bytes < _ROTATE_MIN_BYTES:
-            raise UsageError(f"--rotate-size {self.rotate_size_bytes}: expected {_ROTATE_MIN_BYTES} bytes or more")
         suffix = Path(self.path or "").suffix
         if self.compress is None and suffix in _OTHER_COMPRESSIONS:
             raise UsageError(
@@ -162,9 +155,7 @@ class Output:
             "snaplen": self.snaplen,
             "format": self.format,
             "compression": self.compress,
-            "rotate_bytes": self.rotate_size_bytes,
-            "rotate_ns": None if self.rotate_time_s is None else round(self.rotate_time_s * 1e9),
-            "rotate_files": self.rotate_files,
+            "rotation": self.rotation.request(),
             "load": _load(self.load),
         }
 

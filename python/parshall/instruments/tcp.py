@@ -14,6 +14,7 @@ from typing import Any
 from parshall.errors import UsageError
 from parshall.host import namespaces, privileges
 from parshall.host.environment import as_json, environment
+from parshall.host.rotation import ONE_FILE, Rotation
 from parshall.host.session import Session, Summary, check_choice, request_json
 
 DEFAULT_RING_BYTES = 16 << 20
@@ -76,6 +77,9 @@ class TcpLog(Session[LogSummary]):
         less CPU time, zstd makes about half the bytes.
     handshake_silence_s : float
         A passive open that has been silent for so many seconds has failed: its flow ends.
+    rotation : Rotation
+        When a new file begins, and which files stay: ``day.arrow`` is then ``day.000001.arrow``, ... Without, the log
+        is one file.
     environment_extra : dict, optional
         Added to the environment at the head of the log.
     is_stopping : callable, optional
@@ -112,6 +116,7 @@ class TcpLog(Session[LogSummary]):
         policy: str = "fast",
         compression: str = "auto",
         handshake_silence_s: float = DEFAULT_HANDSHAKE_SILENCE_S,
+        rotation: Rotation = ONE_FILE,
         environment_extra: dict[str, Any] | None = None,
         is_stopping: Callable[[], bool] | None = None,
     ) -> None:
@@ -124,6 +129,8 @@ class TcpLog(Session[LogSummary]):
         check_choice("--compression", compression, ("auto", "lz4", "zstd", "none"))
         if not 0 < handshake_silence_s < 1e9:
             raise UsageError(f"handshake_silence_s {handshake_silence_s}: expected seconds above 0")
+        if rotation.is_on and str(path) == "-":
+            raise UsageError("-o -: standard output does not rotate; name a file, or leave out the rotation")
         ports = [port] if isinstance(port, int) else list(port)
         for number in ports:
             if not 0 < number < 65536:
@@ -159,6 +166,7 @@ class TcpLog(Session[LogSummary]):
             "environment": as_json(environment() | (environment_extra or {})),
             "options": options | {"netns_inode": inode, "handshake_silence_s": handshake_silence_s},
             "options_text": as_json(options),
+            "rotation": rotation.request(),
         }
         self._native: _native.TcpLog = _native.TcpLog(request_json(request), is_stopping)
 

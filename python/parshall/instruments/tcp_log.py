@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib.util import find_spec
@@ -50,6 +51,14 @@ _LISTENER_COLUMNS = pa.schema(
     ]
 )
 
+LOG_SUFFIX = ".arrow"
+# Before the suffix, in the name of a file of a log that rotates.
+_FILE_NUMBER = re.compile(r"\.[0-9]{6,}(?=\.arrow$)")
+
+_GAP_COLUMNS = pa.schema(
+    [("from_time_ns", pa.timestamp("ns", "UTC")), ("until_time_ns", pa.timestamp("ns", "UTC")), ("cause", pa.string())]
+)
+
 FORMATS: dict[str, tuple[str, bool]] = {name: (suffix, is_text) for name, suffix, is_text in _native.log_formats()}
 """Name of a conversion -> (suffix of its files, whether it is text)."""
 
@@ -62,7 +71,7 @@ class Log:
     Parameters
     ----------
     path : str or os.PathLike
-        The file.
+        The file. Of a log that rotated: the name that was given to ``-o``, or the directory of its files.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -227,8 +236,29 @@ class Log:
 
     @property
     def complete(self) -> bool:
-        """Whether the log has its end; otherwise `truncation` has the reason."""
+        """Whether the log has its end and no gap; otherwise `truncation` or `gaps` have the reason."""
         return self._reader.complete
+
+    @cached_property
+    def gaps(self) -> pa.Table:
+        """The times that a log that rotated does not have.
+
+        Returns
+        -------
+        pyarrow.Table
+            Shape (gaps, 3): ``from_time_ns`` and ``until_time_ns`` (null: unknown), and ``cause``: restarted (the
+            writer ended in order, and another one began), killed (it did not end in order), file_missing (a file was
+            removed, or only some files were named). A flow that lives across a new writer has a number in each.
+        """
+        rows = [
+            {
+                "from_time_ns": gap["from_ns"] or None,
+                "until_time_ns": gap["until_ns"] or None,
+                "cause": gap["cause"],
+            }
+            for gap in json.loads(self._reader.gaps)
+        ]
+        return pa.Table.from_pylist(rows, schema=_GAP_COLUMNS) if rows else pa.Table.from_batches([], _GAP_COLUMNS)
 
     @property
     def truncation(self) -> str | None:
@@ -320,13 +350,30 @@ class Conversion:
     """Warnings for readers of the output."""
 
 
+def logs_in(directory: Path) -> list[Path]:
+    """Return the names of the logs of a directory, as `read` takes them: a log that rotated is one."""
+    names = (_FILE_NUMBER.sub("", path.name) for path in directory.glob(f"*{LOG_SUFFIX}"))
+    return [directory / name for name in sorted(set(names))]
+
+
+def files_of(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the files of a log: one, or those of a log that rotated."""
+    return _native.log_files(Path(path))
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a log of this name: a file, or files with numbers."""
+    return path.exists() or any(_FILE_NUMBER.sub("", other.name) == path.name for other in path.parent.glob("*"))
+
+
 def read(path: str | os.PathLike[str]) -> Log:
     """Open a TCP state log.
 
     Parameters
     ----------
     path : str or os.PathLike
-        What ``parshall tcp -o`` wrote.
+        What ``parshall tcp -o`` wrote. Of a log that rotated: the name that was given to ``-o``, or the directory of
+        its files, which are read as one.
 
     Returns
     -------

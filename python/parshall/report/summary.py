@@ -17,7 +17,14 @@ _PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
 
 
 def log_sentences(
-    reduction: Reduction, ledger: Mapping[str, Any], *, flows: int, complete: bool, findings: Sequence[str]
+    reduction: Reduction,
+    ledger: Mapping[str, Any],
+    *,
+    flows: int,
+    complete: bool,
+    findings: Sequence[str],
+    truncation: str | None = None,
+    gaps: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
     """Return the sentences about one log.
 
@@ -31,8 +38,9 @@ def log_sentences(
             f"Both ends of {many(pairs, 'connection')} are in the log, as two flows each; "
             "their payload is counted once, at the sending end."
         )
-    if not complete:
+    if truncation:
         sentences.append("The log is truncated: this report covers the part that could be read.")
+    sentences += [gap_sentence(gap) for gap in gaps]
     accounts = hook_accounts(ledger)
     if accounts:
         reports = sum(account.logged for account in accounts if account.name == FLOW_HOOK)
@@ -40,6 +48,28 @@ def log_sentences(
     else:
         sentences.append("It has no ledger: it ended within its first second.")
     return sentences
+
+
+_GAP_CAUSES = {
+    "restarted": "the writer ended, and another one began",
+    "killed": "the writer was killed or ran out of room, and another one began",
+    "file_missing": "a file of the log is missing",
+}
+
+
+def gap_sentence(gap: Mapping[str, Any]) -> str:
+    """Return the sentence about a time that a log does not have: a row of `Log.gaps`."""
+    begin, end = (
+        "?" if time is None else f"{time:%Y-%m-%d %H:%M:%S}" for time in (gap["from_time_ns"], gap["until_time_ns"])
+    )
+    if gap["from_time_ns"] is None:
+        when = f"before {end} UTC"
+    elif gap["until_time_ns"] is None:
+        when = f"after {begin} UTC"
+    else:
+        seconds = (gap["until_time_ns"] - gap["from_time_ns"]).total_seconds()
+        when = f"from {begin} to {end} UTC ({seconds:.3g} s)"
+    return f"Nothing was logged {when}: {_GAP_CAUSES.get(gap['cause'], gap['cause'])}."
 
 
 def flows_sentence(reduction: Reduction, labels: Mapping[int, str]) -> str | None:
@@ -73,7 +103,7 @@ def _loss(account: Account, reports: int, findings: Sequence[str], complete: boo
         if count
     )
     verdict = "the ledger balances" if not findings else "the ledger does not balance, see below"
-    if not complete:
+    if not complete and account.difference:
         verdict = "the ledger was taken while the hooks ran, so it need not balance"
     logged = f"Of {account.seen:,} events that reached the hooks, {account.logged:,} were logged"
     if reports:

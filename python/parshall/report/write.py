@@ -133,7 +133,15 @@ def _part(
     # The accounts of a truncated log were taken while the hooks ran, and need not agree.
     wrong = findings(ledger, table, reduced.records) if log.complete else []
     return part_of(name, identity, log, reduced.begin_ns) | {
-        "sentences": summary.log_sentences(reduced, ledger, flows=table.height, complete=log.complete, findings=wrong),
+        "sentences": summary.log_sentences(
+            reduced,
+            ledger,
+            flows=table.height,
+            complete=log.complete,
+            findings=wrong,
+            truncation=log.truncation,
+            gaps=log.gaps.to_pylist(),
+        ),
         "flows_sentence": summary.flows_sentence(reduced, legend.labels),
         "figures": [
             (figure, figure.chart.to_dict(validate=False)) for figure in figures_of(reduced, legend, axis_ns=axis_ns)

@@ -40,7 +40,7 @@ impl<R: Read + Seek> Source<R> {
         }
         let selected: BTreeSet<u32> = selected.iter().copied().collect();
         flows.retain(|flow, _| selected.is_empty() || selected.contains(flow));
-        let ledger = reader.ledger().cloned().unwrap_or_default();
+        let ledger = reader.ledger().unwrap_or_default();
         let mut source = Self {
             reader,
             flows: Arc::new(flows),

@@ -56,6 +56,14 @@ pub enum LogError {
     /// The file is no Arrow stream.
     #[error("{path}: not an Arrow stream; make a path log with: parshall path -o FILE")]
     NotAPathLog { path: String },
+    /// A directory is not that of one log.
+    #[error("{path}: {found}, expected the files of one; {remedy}")]
+    Series {
+        path: String,
+        found: String,
+        remedy: String,
+        source: io::Error,
+    },
     /// The file was written by a newer Parshall.
     #[error(
         "{path}: log format version {found}, this Parshall reads up to {supported}; upgrade with: pip install -U parshall"

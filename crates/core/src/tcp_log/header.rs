@@ -2,15 +2,17 @@
 
 use super::error::{LogError, plain};
 use arrow::datatypes::Metadata;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Value of the schema metadata key `parshall.format`.
 pub const FORMAT: &str = "tcp-state";
 /// The version of the format that this code writes: `MAJOR.MINOR`. It reads logs of this and of older minor
 /// versions, which may lack columns.
-pub const FORMAT_VERSION: &str = "1.4";
+pub const FORMAT_VERSION: &str = "1.5";
+const KEY_PART: &str = "parshall.part";
 const MAJOR: u32 = 1;
-const MINOR: u32 = 4;
+const MINOR: u32 = 5;
 
 /// The head of a log. The JSON texts are stored unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,19 @@ pub struct LogHeader {
     pub options: String,
     /// `CONFIG_HZ` of the kernel, the unit of `rto_jiffies`.
     pub hz: u32,
+    /// Which file of the log this is, if the log rotates.
+    pub part: Option<LogPart>,
+}
+
+/// A file of a log that rotates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogPart {
+    /// Name of the run of the writer: a writer that is started again numbers flows anew.
+    pub run: String,
+    /// Number of the file within the run, from 1.
+    pub number: u64,
+    /// When the file begins, `CLOCK_REALTIME`.
+    pub began_ns: i64,
 }
 
 impl LogHeader {
@@ -58,7 +73,10 @@ impl LogHeader {
 
     /// As schema metadata.
     pub fn to_metadata(&self) -> HashMap<String, String> {
-        HashMap::from([
+        let part = (self.part.iter())
+            .filter_map(|part| serde_json::to_string(part).ok())
+            .map(|text| (KEY_PART.to_string(), text));
+        let metadata = HashMap::from([
             ("parshall.format".to_string(), FORMAT.to_string()),
             (
                 "parshall.format_version".to_string(),
@@ -68,7 +86,8 @@ impl LogHeader {
             ("parshall.clock".to_string(), self.clock.clone()),
             ("parshall.options".to_string(), self.options.clone()),
             ("parshall.hz".to_string(), self.hz.to_string()),
-        ])
+        ]);
+        metadata.into_iter().chain(part).collect()
     }
 
     /// From the schema metadata of the file `path`.
@@ -117,6 +136,12 @@ impl LogHeader {
             hz: hz
                 .parse()
                 .map_err(|_| not_a_log(format!("a log whose parshall.hz is {hz:?}")))?,
+            part: (metadata.get(KEY_PART))
+                .map(|text| serde_json::from_str(text))
+                .transpose()
+                .map_err(|error| {
+                    not_a_log(format!("a log whose {KEY_PART} is damaged ({error})"))
+                })?,
         })
     }
 }

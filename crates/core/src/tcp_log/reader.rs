@@ -1,19 +1,17 @@
-//! Reads a log: rows in batches, flows, listeners and ledger.
+//! Reads a log: rows in batches, flows, listeners and ledger. A log may be a series of files.
 
 use super::error::LogError;
 use super::flow::FlowRow;
-use super::flow_table::decode_flows;
 use super::header::LogHeader;
 use super::listener::ListenerRow;
-use super::message::{KEY_FINAL, KEY_FLOWS, KEY_LEDGER, KEY_LISTENERS};
-use super::message_reader::{MessageReader, RawMessage, Step, Truncation};
-use super::rows::{RowDecoder, row_count};
-use super::schema::batch_schema;
+use super::message_reader::Truncation;
+use super::part_reader::{Bases, PartReader, Tables};
+use super::series::{self, Gap, GapCause};
 use crate::input_file::open_regular;
 use crate::ledger::Ledger;
+use arrow::array::UInt32Array;
+use arrow::compute::kernels::numeric::add_wrapping;
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow::ipc::MessageHeader;
-use arrow::ipc::convert::try_fb_to_schema;
 use arrow::record_batch::RecordBatch;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,91 +19,97 @@ use std::io::{Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
 
+/// The files of a log that rotated.
+struct Series<R: Read> {
+    files: usize,
+    /// Opens one by its number, from 0.
+    open: Box<dyn Fn(usize) -> Result<PartReader<R>, LogError> + Send>,
+}
+
 /// A log that is being read: an iterator over its record batches.
 ///
 /// [`LogReader::flows`], [`LogReader::listeners`] and [`LogReader::ledger`] have the content read so far, and all of it after the last
 /// batch; [`LogReader::survey`] reads them ahead.
 pub struct LogReader<R: Read> {
-    messages: MessageReader<R>,
+    path: String,
     header: LogHeader,
-    file_schema: Schema,
     schema: SchemaRef,
-    decoder: RowDecoder,
-    rows_at_byte: u64,
-    flows: BTreeMap<u32, FlowRow>,
-    listeners: BTreeMap<u32, ListenerRow>,
+    part: PartReader<R>,
+    series: Option<Series<R>>,
+    /// The file that is read, from 0.
+    at: usize,
+    tables: Tables,
+    /// Of the files that were read to their end.
     ledger: Option<Ledger>,
-    is_final: bool,
-    surveyed: bool,
-    ended: bool,
+    gaps: Vec<Gap>,
     truncation: Option<Truncation>,
+    is_complete: bool,
+    /// What is added to the numbers of each file, once a survey knows.
+    surveyed: Option<Vec<Bases>>,
+    has_ended: bool,
 }
 
 impl LogReader<File> {
-    /// Opens a file.
+    /// Opens a log: a file, or a series of files by the name that they have without their numbers, or by their
+    /// directory.
     ///
     /// # Errors
-    /// [`LogError::Read`], and as [`LogReader::new`].
+    /// [`LogError::Read`], [`LogError::Series`], and as [`LogReader::new`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
-        let name = path.as_ref().display().to_string();
-        let file = open_regular(path.as_ref()).map_err(|source| LogError::Read {
-            path: name.clone(),
-            source,
-        })?;
-        Self::new(file, name)
+        let path = path.as_ref();
+        let files = series::files_of_log(path)?;
+        let count = files.len();
+        let open = move |at: usize| {
+            let name = files[at].display().to_string();
+            let file = open_regular(&files[at]).map_err(|source| LogError::Read {
+                path: name.clone(),
+                source,
+            })?;
+            PartReader::new(file, name)
+        };
+        let first = open(0)?;
+        let mut reader = Self::of_part(path.display().to_string(), first);
+        reader.series = (count > 1).then(|| Series {
+            files: count,
+            open: Box::new(open),
+        });
+        Ok(reader)
     }
 }
 
 impl<R: Read> LogReader<R> {
-    /// Reads the head of a log; `path` names it in errors.
+    /// Reads the head of a log in one file; `path` names it in errors.
     ///
     /// # Errors
     /// [`LogError::NotALog`] for a file of another kind, [`LogError::NewerVersion`] for one of a newer
     /// Parshall, [`LogError::Corrupt`] for one whose head is damaged.
     pub fn new(inner: R, path: String) -> Result<Self, LogError> {
-        let mut messages = MessageReader::new(inner, path.clone());
-        let not_a_log = |found: &str| LogError::NotALog {
-            path: path.clone(),
-            found: found.to_string(),
-        };
-        let first = match messages.next_message() {
-            Ok(Step::Message(message)) => message,
-            Ok(Step::EndOfFile) => return Err(not_a_log("an empty file")),
-            Ok(Step::EndOfStream) => return Err(not_a_log("an Arrow stream without a schema")),
-            Ok(Step::Cut(_)) => return Err(not_a_log("not even the head of an Arrow stream")),
-            Err(LogError::Corrupt { .. }) => return Err(not_a_log("not an Arrow stream")),
-            Err(error) => return Err(error),
-        };
-        let file_schema = first
-            .message()
-            .ok()
-            .and_then(|message| message.header_as_schema())
-            .and_then(|schema| try_fb_to_schema(schema).ok())
-            .ok_or_else(|| not_a_log("an Arrow stream without a readable schema"))?;
-        let header = LogHeader::from_metadata(&path, file_schema.metadata())?;
-        let schema = batch_schema(&file_schema)
-            .map(Arc::new)
-            .ok_or_else(|| messages.corrupt(0, "its columns are not those of the format"))?;
-        let decoder =
-            RowDecoder::new(&file_schema, schema.clone()).map_err(|source| LogError::Read {
-                path: path.clone(),
-                source,
-            })?;
-        Ok(Self {
-            rows_at_byte: messages.at_byte(),
-            messages,
-            header,
-            file_schema,
-            schema,
-            decoder,
-            flows: BTreeMap::new(),
-            listeners: BTreeMap::new(),
+        let part = PartReader::new(inner, path.clone())?;
+        Ok(Self::of_part(path, part))
+    }
+
+    fn of_part(path: String, part: PartReader<R>) -> Self {
+        let first = part.header.part.as_ref().filter(|part| part.number > 1);
+        let before = first.map(|part| Gap {
+            from_ns: 0,
+            until_ns: part.began_ns,
+            cause: GapCause::FileMissing,
+        });
+        Self {
+            gaps: before.into_iter().collect(),
+            path,
+            header: part.header.clone(),
+            schema: part.schema.clone(),
+            part,
+            series: None,
+            at: 0,
+            tables: Tables::default(),
             ledger: None,
-            is_final: false,
-            surveyed: false,
-            ended: false,
             truncation: None,
-        })
+            is_complete: false,
+            surveyed: None,
+            has_ended: false,
+        }
     }
 
     /// Reads some columns only; batches have them in the order of the file, and the others are not
@@ -121,25 +125,21 @@ impl<R: Read> LogReader<R> {
             .collect::<Vec<_>>();
         let metadata = self.schema.metadata().clone();
         self.schema = Arc::new(Schema::new(kept).with_metadata(metadata));
-        let decoder = RowDecoder::new(&self.file_schema, self.schema.clone());
-        self.decoder = decoder.map_err(|source| LogError::Read {
-            path: self.path().to_string(),
-            source,
-        })?;
+        self.part.select(&self.schema)?;
         Ok(self)
     }
 
-    /// The head of the log.
+    /// The head of the log, that of its first file.
     pub fn header(&self) -> &LogHeader {
         &self.header
     }
 
-    /// The name of the file.
+    /// The name of the log.
     pub fn path(&self) -> &str {
-        self.messages.path()
+        &self.path
     }
 
-    /// The schema of the batches, with the metadata of the file. Columns that an older version of the format
+    /// The schema of the batches, with the metadata of the first file. Columns that an older version of the format
     /// lacks are null.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
@@ -147,22 +147,25 @@ impl<R: Read> LogReader<R> {
 
     /// The flows read so far, by number.
     pub fn flows(&self) -> &BTreeMap<u32, FlowRow> {
-        &self.flows
+        &self.tables.flows
     }
 
     /// Moves the flows read so far out of the reader, so that a flood of connections is not kept twice.
     pub fn take_flows(&mut self) -> BTreeMap<u32, FlowRow> {
-        std::mem::take(&mut self.flows)
+        std::mem::take(&mut self.tables.flows)
     }
 
     /// The listeners read so far, by number.
     pub fn listeners(&self) -> &BTreeMap<u32, ListenerRow> {
-        &self.listeners
+        &self.tables.listeners
     }
 
-    /// The last ledger read so far.
-    pub fn ledger(&self) -> Option<&Ledger> {
-        self.ledger.as_ref()
+    /// The account of what was read so far.
+    pub fn ledger(&self) -> Option<Ledger> {
+        match (&self.ledger, &self.tables.ledger) {
+            (Some(before), Some(last)) => Some(before.joined(last)),
+            (before, last) => before.as_ref().or(last.as_ref()).cloned(),
+        }
     }
 
     /// Where the log ends early, known after the last batch or a survey.
@@ -170,129 +173,136 @@ impl<R: Read> LogReader<R> {
         self.truncation.as_ref()
     }
 
-    /// Whether the log is complete; known after the last batch or a survey.
+    /// Times that no file has, known after the last batch or a survey.
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    /// Whether the log has its end and no gap; known after the last batch or a survey.
     pub fn is_complete(&self) -> bool {
-        self.is_final && self.truncation.is_none()
+        self.is_complete && self.gaps.is_empty()
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, LogError> {
-        while !self.ended {
-            let step = self.messages.next_message()?;
-            if let Some(message) = self.open_step(step) {
-                let batch = self.rows_of(&message);
-                match batch {
-                    Ok(Some(batch)) => return Ok(Some(batch)),
-                    Ok(None) => {}
-                    Err(reason) => {
-                        let step = self.messages.damaged(message.at_byte, reason)?;
-                        self.open_step(step);
-                    }
-                }
+        while !self.has_ended {
+            let tables = match self.surveyed {
+                None => Some(&mut self.tables),
+                Some(_) => None,
+            };
+            if let Some(batch) = self.part.next_batch(tables)? {
+                return Ok(Some(self.renumbered(batch)));
             }
+            self.has_ended = !self.begin_next_part()?;
         }
         Ok(None)
     }
 
-    /// The message of a step; without one, records how the log ended.
-    fn open_step(&mut self, step: Step) -> Option<RawMessage> {
-        match step {
-            Step::Message(message) => return Some(message),
-            Step::Cut(truncation) => self.truncation = Some(truncation),
-            Step::EndOfStream | Step::EndOfFile => {
-                self.truncation = (!self.is_final).then(|| Truncation {
-                    at_byte: self.messages.at_byte(),
-                    reason: "its last tick is missing: the writer was killed, still runs, or ran out of room".into(),
-                });
-            }
+    /// Ends the account of a file, and opens the next one; false when there is none.
+    fn begin_next_part(&mut self) -> Result<bool, LogError> {
+        let is_complete = self.part.is_complete();
+        let Some(series) = (self.series.as_ref()).filter(|series| self.at + 1 < series.files)
+        else {
+            self.is_complete = is_complete;
+            self.truncation = self.part.truncation.clone();
+            self.end_series();
+            return Ok(false);
+        };
+        self.at += 1;
+        let mut next = (series.open)(self.at)?;
+        next.select(&self.schema)?;
+        let before = std::mem::replace(&mut self.part, next).header.part;
+        let after = self.part.header.part.clone();
+        let is_same_run =
+            matches!((&before, &after), (Some(before), Some(after)) if before.run == after.run);
+        if let Some(bases) = &self.surveyed {
+            self.tables.bases = bases[self.at];
+            return Ok(true);
         }
-        self.ended = true;
-        None
+        if !is_same_run {
+            self.tables.bases = self.tables.highest;
+        }
+        let last = self.tables.ledger.take();
+        let from_ns = last.as_ref().map_or(0, |ledger| ledger.until_time_ns);
+        if let Some(last) = last {
+            self.ledger = Some(
+                self.ledger
+                    .as_ref()
+                    .map_or(last.clone(), |sum| sum.joined(&last)),
+            );
+        }
+        let number = |part: &Option<super::LogPart>| part.as_ref().map_or(0, |part| part.number);
+        let cause = if !is_complete {
+            Some(GapCause::Killed)
+        } else if !is_same_run {
+            Some(GapCause::Restarted)
+        } else if number(&after) != number(&before) + 1 {
+            Some(GapCause::FileMissing)
+        } else {
+            None
+        };
+        self.gaps.extend(cause.map(|cause| Gap {
+            from_ns,
+            until_ns: after.map_or(0, |part| part.began_ns),
+            cause,
+        }));
+        Ok(true)
     }
 
-    fn rows_of(&mut self, raw: &RawMessage) -> Result<Option<RecordBatch>, String> {
-        let message = raw.message()?;
-        if let Some(dictionary) = message.header_as_dictionary_batch() {
-            let names = dictionary.data().ok_or("a dictionary without data")?;
-            return self
-                .decoder
-                .check_dictionary(dictionary.id(), names, &raw.body)
-                .map(|()| None);
+    /// A gap at the end, when a file ended in order, but not the log.
+    fn end_series(&mut self) {
+        let last = self.tables.ledger.as_ref();
+        if self.surveyed.is_none()
+            && self.is_complete
+            && self.part.header.part.is_some()
+            && let Some(ledger) = last.filter(|ledger| !ledger.complete)
+        {
+            self.gaps.push(Gap {
+                from_ns: ledger.until_time_ns,
+                until_ns: 0,
+                cause: GapCause::FileMissing,
+            });
         }
-        let head = message
-            .header_as_record_batch()
-            .ok_or("neither rows nor a tick")?;
-        let rows = row_count(head)?;
-        raw.verify(rows as u64)?;
-        if rows == 0 {
-            return self.take_tick(raw).map(|()| None);
-        }
-        self.decoder.decode(head, &raw.body).map(Some)
     }
 
-    fn take_tick(&mut self, raw: &RawMessage) -> Result<(), String> {
-        if self.surveyed {
-            return Ok(());
-        }
-        for (key, value) in raw.values()? {
-            match key {
-                KEY_FLOWS => {
-                    let rows = decode_flows(value).map_err(|error| error.to_string())?;
-                    self.flows
-                        .extend(rows.into_iter().map(|row| (row.flow, row)));
-                }
-                KEY_LISTENERS => {
-                    let rows: Vec<ListenerRow> = serde_json::from_str(value)
-                        .map_err(|error| format!("its listeners: {error}"))?;
-                    self.listeners
-                        .extend(rows.into_iter().map(|row| (row.listener, row)));
-                }
-                KEY_LEDGER => {
-                    self.ledger = Some(
-                        serde_json::from_str(value)
-                            .map_err(|error| format!("its ledger: {error}"))?,
-                    );
-                }
-                KEY_FINAL => self.is_final = value == "true",
-                _ => {}
-            }
-        }
-        Ok(())
+    /// The rows with the numbers of the whole log.
+    fn renumbered(&self, batch: RecordBatch) -> RecordBatch {
+        let base = self.tables.bases.flow;
+        let Some((at, _)) = (base > 0)
+            .then(|| self.schema.column_with_name("flow"))
+            .flatten()
+        else {
+            return batch;
+        };
+        let mut columns = batch.columns().to_vec();
+        let Ok(flows) = add_wrapping(&columns[at], &UInt32Array::new_scalar(base)) else {
+            return batch;
+        };
+        columns[at] = flows;
+        RecordBatch::try_new(self.schema.clone(), columns).unwrap_or(batch)
     }
 }
 
 impl<R: Read + Seek> LogReader<R> {
-    /// Reads flows, listeners, ledger and completeness ahead, without the rows, and returns to the first row. It does
-    /// not report damage; reading the rows does.
+    /// Reads flows, listeners, ledger, gaps and completeness ahead, without the rows, and returns to the first row. It
+    /// does not report damage; reading the rows does.
     ///
     /// # Errors
-    /// [`LogError::Read`].
+    /// [`LogError::Read`], and of a series those of the heads of its files.
     pub fn survey(&mut self) -> Result<(), LogError> {
-        let file_bytes = self.messages.file_bytes()?;
-        self.messages.go_to(self.rows_at_byte)?;
-        while !self.ended {
-            let step = match self.messages.next_head(file_bytes) {
-                Err(LogError::Corrupt {
-                    at_byte, reason, ..
-                }) => Step::Cut(Truncation { at_byte, reason }),
-                other => other?,
-            };
-            let Some(raw) = self.open_step(step) else {
-                break;
-            };
-            let is_tick = raw.message().is_ok_and(|message| {
-                message.header_type() == MessageHeader::RecordBatch
-                    && message
-                        .header_as_record_batch()
-                        .is_some_and(|head| head.length() == 0)
-            });
-            if is_tick && raw.verify(0).is_ok() {
-                // A tick that cannot be read is reported when the rows are read.
-                let _ = self.take_tick(&raw);
-            }
+        let mut bases = vec![Bases::default()];
+        self.part.survey(&mut self.tables)?;
+        while self.begin_next_part()? {
+            bases.push(self.tables.bases);
+            self.part.survey(&mut self.tables)?;
         }
-        self.ended = false;
-        self.surveyed = true;
-        self.messages.go_to(self.rows_at_byte)
+        if let Some(series) = &self.series {
+            self.at = 0;
+            self.part = (series.open)(0)?;
+            self.part.select(&self.schema)?;
+            self.tables.bases = Bases::default();
+        }
+        self.surveyed = Some(bases);
+        Ok(())
     }
 }
 
@@ -302,7 +312,7 @@ impl<R: Read> Iterator for LogReader<R> {
     fn next(&mut self) -> Option<Self::Item> {
         let result = self.next_batch();
         if result.is_err() {
-            self.ended = true;
+            self.has_ended = true;
         }
         result.transpose()
     }

@@ -15,6 +15,7 @@ pub fn header() -> LogHeader {
         clock: r#"{"clock":"CLOCK_REALTIME","monotonic_offset_ns":1000000000000}"#.into(),
         options: "{}".into(),
         hz: 1000,
+        part: None,
     }
 }
 

@@ -75,6 +75,8 @@ pub struct LogWriter<W: Write> {
     held_listeners: BTreeMap<u32, ListenerRow>,
     unwritten: UnwrittenByFlow,
     written_bytes: u64,
+    /// Bytes of the files before the current one.
+    former_bytes: u64,
     written_rows: u64,
 }
 
@@ -109,6 +111,7 @@ impl<W: Write> LogWriter<W> {
             held_listeners: BTreeMap::new(),
             unwritten: BTreeMap::new(),
             written_bytes: 0,
+            former_bytes: 0,
             written_rows: 0,
         };
         writer.write_pending()?;
@@ -242,6 +245,20 @@ impl<W: Write> LogWriter<W> {
         result
     }
 
+    /// Goes on in another file, after [`LogWriter::finish`]; counts of rows and bytes go on, too. Returns the former
+    /// file.
+    ///
+    /// # Errors
+    /// As [`LogWriter::create`]. The other file is the current one then.
+    pub fn begin_file(&mut self, inner: W, header: &LogHeader) -> Result<W, LogError> {
+        let start = stream_start(header.to_metadata())?;
+        let former = std::mem::replace(&mut self.inner, inner);
+        self.former_bytes = self.written_bytes;
+        self.pending.extend_from_slice(&start);
+        self.write_pending()?;
+        Ok(former)
+    }
+
     /// Nanoseconds to add to the records' clock for that of the log, for [`FlowRow::new`].
     pub fn monotonic_offset_ns(&self) -> i64 {
         self.monotonic_offset_ns
@@ -261,12 +278,17 @@ impl<W: Write> LogWriter<W> {
         total.by_hook
     }
 
-    /// Bytes written to the file.
+    /// Bytes written, to all files.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// Rows written to the file.
+    /// Bytes written to the current file.
+    pub fn file_bytes(&self) -> u64 {
+        self.written_bytes - self.former_bytes
+    }
+
+    /// Rows written, to all files.
     pub fn written_rows(&self) -> u64 {
         self.written_rows
     }

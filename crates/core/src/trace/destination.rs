@@ -3,8 +3,8 @@
 use super::error::TraceError;
 use super::options::WriterOptions;
 use super::output::Output;
-use super::rotation::FileSeries;
 use crate::output_file::Place;
+use crate::output_file::series::FileSeries;
 use std::path::Path;
 
 /// A file, the first of a series, a FIFO, a device or standard output, open for a [`super::Writer`]. An
@@ -28,10 +28,10 @@ impl Destination {
     ) -> Result<Self, TraceError> {
         let rotation = options.rotation;
         let is_stdout = path.as_os_str() == "-";
-        if let (Some(files), false) = (rotation.files, rotation.is_on()) {
+        if let Some((option, found)) = rotation.limit_without_rotation() {
             return Err(TraceError::Option {
-                option: "number of files",
-                found: files.to_string(),
+                option,
+                found,
                 expected: "a size or a time at which the next file begins is needed, too".into(),
             });
         }
@@ -50,11 +50,12 @@ impl Destination {
             });
         }
         let mut series = match rotation.is_on() {
-            true => Some(FileSeries::new(path, rotation.files)?),
+            true => Some(FileSeries::new(path, rotation)?),
             false => None,
         };
         let (output, place) = match &mut series {
-            Some(series) => series.open()?,
+            // Do not wait for a FIFO that now has this name.
+            Some(series) => Output::file(&series.next_path(), &mut || true)?,
             None => Output::file(path, is_stopping)?,
         };
         Ok(Self {

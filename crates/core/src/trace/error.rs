@@ -27,9 +27,6 @@ pub enum TraceError {
         /// Bytes that the reader took.
         written_bytes: u64,
     },
-    /// The oldest file of a rotation could not be removed.
-    #[error("{path}: cannot be removed to stay within the number of files: {source}; remove it")]
-    Remove { path: String, source: io::Error },
     /// The compressor failed.
     #[error("compressor: {0}; is there memory left?")]
     Compress(io::Error),

@@ -1,7 +1,7 @@
 //! Options of a capture file.
 
 use super::format::{Compression, Format};
-use super::rotation::Rotation;
+use crate::output_file::series::Rotation;
 use std::path::Path;
 
 /// Options of a writer.

@@ -8,10 +8,10 @@ use super::interface::Interface;
 use super::options::WriterOptions;
 use super::output::{Output, Sink};
 use super::packet::Packet;
-use super::rotation::{FileSeries, Rotation};
 use super::section::Section;
 use super::statistics::{Account, Statistics, Written};
 use crate::output_file::Place;
+use crate::output_file::series::{FileSeries, Rotation};
 use std::path::Path;
 
 /// Bytes of a buffer for one write: large enough to make the cost of the system call negligible, small enough
@@ -123,7 +123,7 @@ impl Writer {
     /// Gives the file its name, and replaces or removes older files.
     ///
     /// # Errors
-    /// [`TraceError::Create`], [`TraceError::Remove`].
+    /// [`TraceError::Create`].
     pub fn commit(&mut self) -> Result<(), TraceError> {
         let Some(place) = &mut self.place else {
             return Ok(());
@@ -397,8 +397,11 @@ impl Writer {
         let Some(series) = &mut self.series else {
             return Ok(());
         };
-        let (output, removed) = series.open_next();
-        output.map(|output| self.output = Some(output)).and(removed)
+        let removed = series.make_room();
+        let (output, mut place) = Output::file(&series.next_path(), &mut || true)?;
+        series.take(&mut place)?;
+        self.output = Some(output);
+        Ok(removed?)
     }
 
     /// Writes the buffer and the accounts: `statistics`, or those of the last tick. What cannot be written is

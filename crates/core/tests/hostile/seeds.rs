@@ -28,6 +28,7 @@ fn log(records: u64) -> Vec<u8> {
         clock: r#"{"clock":"CLOCK_REALTIME","monotonic_offset_ns":1000000000000}"#.into(),
         options: "{}".into(),
         hz: 1000,
+        part: None,
     };
     let mut writer = LogWriter::create_with(Vec::new(), &header, 256).expect("memory takes all");
     let states: Vec<TcpStateRecord> = (0..records).map(state).collect();

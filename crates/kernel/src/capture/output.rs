@@ -46,12 +46,8 @@ pub struct OutputRequest {
     pub format: Option<Format>,
     /// `None`: by the name of the file.
     pub compression: Option<Compression>,
-    /// A new file from this size on, bytes.
-    pub rotate_bytes: Option<u64>,
-    /// A new file after this time, ns.
-    pub rotate_ns: Option<u64>,
-    /// Keep so many files.
-    pub rotate_files: Option<u32>,
+    /// When a new file begins, and which stay.
+    pub rotation: Rotation,
     /// See [`Output::load`].
     pub load: Option<LoadRequest>,
 }
@@ -67,11 +63,7 @@ impl OutputRequest {
                     format: self.format.unwrap_or(named.format),
                     compression: self.compression.unwrap_or(named.compression),
                     snaplen_bytes: self.snaplen,
-                    rotation: Rotation {
-                        size_bytes: self.rotate_bytes,
-                        time_ns: self.rotate_ns,
-                        files: self.rotate_files,
-                    },
+                    rotation: self.rotation,
                 };
                 Target::File { path, options }
             }

@@ -22,7 +22,7 @@ use super::request::{PathRequest, enter};
 use super::snapshot::Snapshot;
 use super::stages::is_edge;
 use super::status::{PathProgress, ProbeCost, Summary};
-use crate::clock::{monotonic_ns, thread_cpu_s};
+use crate::clock::{monotonic_ns, realtime_ns, thread_cpu_s};
 use crate::cost::CostSampler;
 use crate::measurement_error::MeasurementError;
 use crate::ring::HOLD_BACK_NS;
@@ -372,6 +372,8 @@ impl Run {
             account.reads,
             account.reads_dropped,
         );
+        let until_ns = realtime_ns() as i64;
+        let wall = self.started.elapsed();
         let mut ledger = Ledger {
             hooks: vec![packets, reads],
             sequence_gaps: self.lanes.sequence_gaps(),
@@ -379,10 +381,12 @@ impl Run {
                 programs: self.hooks.costs(),
                 reader_cpu_s: thread_cpu_s(),
                 reader_softirq_s: 0.0,
-                wall_s: self.started.elapsed().as_secs_f64(),
+                wall_s: wall.as_secs_f64(),
                 log_bytes: self.writer.as_ref().map_or(0, PathLogWriter::written_bytes),
             },
             complete,
+            from_time_ns: until_ns - wall.as_nanos() as i64,
+            until_time_ns: until_ns,
         };
         if !complete {
             ledger.exclude_unread();

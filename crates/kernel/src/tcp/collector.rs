@@ -25,6 +25,8 @@ pub struct Collector {
     lanes: MergedLanes,
     registered: Vec<(LaneReaders, usize)>,
     handed_on: Vec<TcpStateRecord>,
+    /// Records up to this time were taken, by their clock.
+    pub taken_until_ns: u64,
     /// Records read, by hook.
     pub read: [u64; TCP_HOOK_COUNT],
     /// The flow table.
@@ -58,6 +60,7 @@ impl Collector {
             lanes: merged,
             registered,
             handed_on: Vec::with_capacity(HAND_ON_RECORDS),
+            taken_until_ns: 0,
             read: [0; TCP_HOOK_COUNT],
             flows,
         })
@@ -75,10 +78,11 @@ impl Collector {
         everything: bool,
         sink: &mut dyn FnMut(&[TcpStateRecord]) -> Result<(), E>,
     ) -> Result<usize, E> {
+        let now_ns = monotonic_ns();
         let horizon_ns = if everything {
             u64::MAX
         } else {
-            monotonic_ns().saturating_sub(HOLD_BACK_NS)
+            now_ns.saturating_sub(HOLD_BACK_NS)
         };
         let mut taken = 0;
         self.lanes.refill();
@@ -115,6 +119,7 @@ impl Collector {
             }
         }
         self.hand_on(sink)?;
+        self.taken_until_ns = horizon_ns.min(now_ns);
         Ok(taken)
     }
 

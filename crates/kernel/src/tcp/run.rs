@@ -11,6 +11,7 @@ use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost, TCP_HOOK_NAMES};
 use parshall_core::tcp_log::{LogError, LogWriter};
 
 use super::collector::Collector;
+use super::files::LogFiles;
 use super::hooks::TcpHooks;
 use super::listeners::ListenerTable;
 use super::status::{LogProgress, Summary, THREAD};
@@ -59,7 +60,13 @@ const FLOW_HOOK: usize = TCP_HOOK_COUNT - 1;
 
 pub(super) struct Run {
     pub path: PathBuf,
+    pub files: LogFiles,
     pub started: Instant,
+    /// The same by the clock of the records.
+    pub started_ns: u64,
+    /// The account when the current file began, in a log that rotates.
+    pub file_began: Option<Ledger>,
+    pub rows_of_former_files: u64,
     pub collector: Collector,
     pub listeners: ListenerTable,
     pub writer: LogWriter<File>,
@@ -158,10 +165,17 @@ impl Run {
         while !control.should_stop() {
             self.collect(false)?;
             sampler.update();
-            if Instant::now() >= next_tick {
+            let is_full = (self.files).is_full(
+                self.writer.file_bytes(),
+                self.writer.written_rows() > self.rows_of_former_files,
+            );
+            if is_full || Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 let ledger = self.ledger(false)?;
-                self.tick(&ledger, false)?;
+                self.tick(&ledger, is_full)?;
+                if is_full {
+                    self.begin_file(ledger)?;
+                }
                 self.report(control);
                 ticks_to_sweep -= 1;
                 if ticks_to_sweep == 0 {
@@ -246,9 +260,26 @@ impl Run {
             .collector
             .flows
             .take_changed(self.writer.unwritten(), &mut |id| paths.path_of(id));
+        let of_file = (self.file_began.as_ref()).map(|began| ledger.since(began));
         self.writer
-            .tick(rows, ledger, is_final)
+            .tick(rows, of_file.as_ref().unwrap_or(ledger), is_final)
             .map_err(|error| self.cut(error))
+    }
+
+    /// Ends the current file, after its last tick with this account, and goes on in the next one.
+    fn begin_file(&mut self, ledger: Ledger) -> Result<(), MeasurementError> {
+        self.writer.finish().map_err(|error| self.cut(error))?;
+        self.files.make_room()?;
+        let (file, place) = self.files.create(ledger.until_time_ns, &mut || true)?;
+        (self.writer)
+            .begin_file(file, self.files.header())
+            .map_err(|error| self.cut(error))?;
+        if let Some(mut place) = place {
+            self.files.take(&mut place)?;
+        }
+        self.rows_of_former_files = self.writer.written_rows();
+        self.file_began = Some(ledger);
+        Ok(())
     }
 
     fn cut(&self, error: LogError) -> MeasurementError {
@@ -309,11 +340,17 @@ impl Run {
                 log_bytes: self.writer.written_bytes(),
             },
             complete,
+            from_time_ns: self.log_time_ns(self.started_ns),
+            until_time_ns: self.log_time_ns(self.collector.taken_until_ns.max(self.started_ns)),
         };
         if !complete {
             ledger.exclude_unread();
         }
         Ok(ledger)
+    }
+
+    fn log_time_ns(&self, time_ns: u64) -> i64 {
+        (time_ns as i64).wrapping_add(self.writer.monotonic_offset_ns())
     }
 
     fn report(&self, control: &Control<LogProgress>) {

@@ -5,21 +5,24 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use parshall_core::abi::TCP_LANES_PER_CPU;
+use parshall_core::ledger::Ledger;
+use parshall_core::output_file::series::Rotation;
 use parshall_core::tcp_log::{LogHeader, LogWriter};
 use serde::Deserialize;
 
 use super::collector::Collector;
+use super::files::LogFiles;
 use super::flows::FlowTable;
 use super::hooks::TcpHooks;
 use super::listeners::ListenerTable;
 use super::options::TcpLogOptions;
 use super::run::Run;
 use super::status::{LogProgress, Summary, THREAD};
-use crate::clock::{kernel_hz, realtime_offset_ns};
+use crate::clock::{kernel_hz, monotonic_ns, realtime_ns, realtime_offset_ns};
 use crate::measurement_error::MeasurementError;
 use crate::ring::Preference;
 use crate::session::{Beginning, Control, Instrument, Session, SessionError, Status};
-use crate::{cgroup, log_file, os_text};
+use crate::{cgroup, os_text};
 
 /// The request for a log.
 #[derive(Clone, Debug, Deserialize)]
@@ -34,6 +37,8 @@ pub struct TcpLogRequest {
     pub options: TcpLogOptions,
     /// JSON object of the options, for the head of the log.
     pub options_text: String,
+    /// When a new file begins, and which stay.
+    pub rotation: Rotation,
 }
 
 /// A log that is being written.
@@ -60,12 +65,16 @@ impl TcpLog {
             clock: format!("{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}"),
             options: request.options_text,
             hz: kernel_hz(),
+            part: None,
         };
         let path = request.path;
+        let began_ns = realtime_ns() as i64;
+        let rotates = request.rotation.is_on();
+        let mut files = LogFiles::new(path.clone(), header, request.rotation)?;
         let (file, mut place) = beginning.open(|is_given_up| -> Result<_, MeasurementError> {
-            Ok(log_file::create(&path, is_given_up)?)
+            Ok(files.create(began_ns, is_given_up)?)
         })?;
-        let writer = LogWriter::create(file, &header)
+        let writer = LogWriter::create(file, files.header())
             .map_err(|error| MeasurementError::log(&path, error))?
             .with_compression(options.compression);
         let waits = options.preference == Preference::SlowReader;
@@ -80,13 +89,20 @@ impl TcpLog {
         let collector = Collector::new(packet_lanes.chain(flow_lanes), FlowTable::new(offset_ns))?;
         hooks.attach(&cgroup.path, options.directions)?;
         if let Some(place) = &mut place {
-            place.take()?;
+            files.take(place)?;
         }
 
         let hooks = Arc::new(Mutex::new(hooks));
         let run = Run {
             path,
+            files,
             started: Instant::now(),
+            started_ns: monotonic_ns(),
+            file_began: rotates.then(|| Ledger {
+                until_time_ns: began_ns,
+                ..Ledger::default()
+            }),
+            rows_of_former_files: 0,
             collector,
             listeners: ListenerTable::new(offset_ns),
             writer,

@@ -25,6 +25,7 @@ fn header() -> LogHeader {
         clock: format!(r#"{{"clock":"CLOCK_REALTIME","monotonic_offset_ns":{OFFSET_NS}}}"#),
         options: "{}".into(),
         hz: 250,
+        part: None,
     }
 }
 

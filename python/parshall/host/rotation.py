@@ -1,0 +1,63 @@
+"""Files that rotate: an instrument that runs long writes a series of numbered files."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from parshall.errors import UsageError
+
+# A file has a header and a ledger besides its content.
+_SIZE_MIN_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """When an instrument starts a new file, and which files stay.
+
+    With rotation, the output ``day.arrow`` is the series ``day.000001.arrow``, ``day.000002.arrow``, ... It goes on
+    after the highest number that exists.
+
+    Attributes
+    ----------
+    rotate_size_bytes : int, optional
+        Start a new file at this size.
+    rotate_time_s : float, optional
+        Start a new file after this time, seconds.
+    rotate_files : int, optional
+        Keep so many files; a new one removes the oldest.
+    keep_s : float, optional
+        A new file removes those that were last written so many seconds ago.
+    """
+
+    rotate_size_bytes: int | None = None
+    rotate_time_s: float | None = None
+    rotate_files: int | None = None
+    keep_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rotate_files is not None and self.rotate_files < 1:
+            raise UsageError(f"--rotate-files {self.rotate_files}: expected 1 or more")
+        if self.rotate_size_bytes is not None and self.rotate_size_bytes < _SIZE_MIN_BYTES:
+            raise UsageError(f"--rotate-size {self.rotate_size_bytes}: expected {_SIZE_MIN_BYTES} bytes or more")
+        for option, limit in (("--rotate-files", self.rotate_files), ("--keep", self.keep_s)):
+            if limit is not None and not self.is_on:
+                raise UsageError(
+                    f"{option} {limit:g}: give --rotate-size or --rotate-time, too; without, there is one file"
+                )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there may be several files."""
+        return self.rotate_size_bytes is not None or self.rotate_time_s is not None
+
+    def request(self) -> dict[str, Any]:
+        """Return the request of an instrument; times are nanoseconds."""
+        return {
+            "size_bytes": self.rotate_size_bytes,
+            "time_ns": None if self.rotate_time_s is None else round(self.rotate_time_s * 1e9),
+            "files": self.rotate_files,
+            "keep_ns": None if self.keep_s is None else round(self.keep_s * 1e9),
+        }
+
+
+ONE_FILE = Rotation()
+"""No rotation."""
