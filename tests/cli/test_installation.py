@@ -35,6 +35,7 @@ LINES = {
     "router": ["router measure --count 100 --pps 1k"],
     "sizes": ["sizes x.sizes --from sizes --to dist"],
     "cpu": ["cpu -- true", "cpu --hooks -- true"],
+    "show": [f"show {LOG}"],
     "report": [f"report {LOG} -o report"],
     "lab": ["lab run model --quick -o lab"],
     "demo": ["demo -o demo --duration 1"],

@@ -19,7 +19,9 @@ mod _native {
     #[pymodule_export]
     use crate::convert::{convert_log, log_formats};
     #[pymodule_export]
-    use crate::log::{ArrowStream, LogReader, PathLogReader, log_files, stream_format};
+    use crate::log::{
+        ArrowStream, LogFollower, LogReader, PathLogReader, log_files, stream_format,
+    };
     #[pymodule_export]
     use crate::model::{Network, Simulation};
     #[pymodule_export]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatchIterator;
 use arrow::error::ArrowError;
@@ -113,6 +113,77 @@ impl LogReader {
 pub fn stream_format(py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> {
     py.detach(|| path_log::stream_format(&path))
         .map_err(|error| error_to_python(error, false))
+}
+
+/// See `parshall.instruments.tcp_follower`.
+#[pyclass(module = "parshall._native", frozen)]
+pub struct LogFollower {
+    follower: Mutex<tcp_log::LogFollower>,
+    #[pyo3(get)]
+    metadata: BTreeMap<String, String>,
+}
+
+#[pymethods]
+impl LogFollower {
+    #[new]
+    fn open(py: Python<'_>, path: PathBuf, columns: Vec<String>) -> PyResult<Self> {
+        let follower = py
+            .detach(|| tcp_log::LogFollower::open(&path, &columns))
+            .map_err(|error| error_to_python(error, false))?;
+        Ok(Self {
+            metadata: follower.header().to_metadata().into_iter().collect(),
+            follower: Mutex::new(follower),
+        })
+    }
+
+    /// The rows since the last call, but at most about so many, with the number that must be added to their flows.
+    fn records(&self, py: Python<'_>, most: usize) -> PyResult<Vec<(ArrowStream, u32)>> {
+        py.detach(|| {
+            let mut follower = self.follower();
+            let mut found = Vec::new();
+            let mut rows = 0;
+            while rows < most
+                && let Some(batch) = follower.next_batch()?
+            {
+                rows += batch.num_rows();
+                let schema = batch.schema();
+                let stream = ArrowStream::new(RecordBatchIterator::new([Ok(batch)], schema));
+                found.push((stream, follower.flow_base()));
+            }
+            Ok(found)
+        })
+        .map_err(|error: LogError| error_to_python(error, false))
+    }
+
+    /// The flows that changed since the last call.
+    fn flows(&self) -> PyResult<ArrowStream> {
+        let flows: Vec<_> = self.follower().take_flows().into_values().collect();
+        let batch = flow_batch(&flows).map_err(to_python)?;
+        let schema = batch.schema();
+        Ok(ArrowStream::new(RecordBatchIterator::new(
+            [Ok(batch)],
+            schema,
+        )))
+    }
+
+    /// The listeners that changed since the last call, as JSON.
+    fn listeners(&self) -> PyResult<String> {
+        let listeners: Vec<_> = self.follower().take_listeners().into_values().collect();
+        serde_json::to_string(&listeners).map_err(to_python)
+    }
+
+    /// The account so far, as JSON, and whether the log has its end.
+    fn account(&self) -> PyResult<(Option<String>, bool)> {
+        let follower = self.follower();
+        let ledger = (follower.ledger().as_ref().map(serde_json::to_string)).transpose();
+        Ok((ledger.map_err(to_python)?, follower.has_ended()))
+    }
+}
+
+impl LogFollower {
+    fn follower(&self) -> MutexGuard<'_, tcp_log::LogFollower> {
+        self.follower.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The files of a TCP state log: one, or those of a log that rotated.

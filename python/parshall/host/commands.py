@@ -121,6 +121,7 @@ COMMANDS = {
         "Measure how the CPUs spend their time",
         Rule(optional=_each_optional("--hooks cannot be used", "host.btf")),
     ),
+    "show": Command("parshall.cli.show", "Show the flows of a log in the terminal, also while it is written"),
     "report": Command("parshall.cli.report", "Write a report of logs: figures, losses, cost"),
     "lab": Command(
         "parshall.cli.lab",

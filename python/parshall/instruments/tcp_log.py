@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
@@ -61,6 +61,28 @@ _GAP_COLUMNS = pa.schema(
 
 FORMATS: dict[str, tuple[str, bool]] = {name: (suffix, is_text) for name, suffix, is_text in _native.log_formats()}
 """Name of a conversion -> (suffix of its files, whether it is text)."""
+
+
+_GAP_CAUSES = {
+    "restarted": "the writer ended, and another one began",
+    "killed": "the writer was killed or ran out of room, and another one began",
+    "file_missing": "a file of the log is missing",
+}
+
+
+def gap_sentence(gap: Mapping[str, Any]) -> str:
+    """Return the sentence about a time that a log does not have: a row of `Log.gaps`."""
+    begin, end = (
+        "?" if time is None else f"{time:%Y-%m-%d %H:%M:%S}" for time in (gap["from_time_ns"], gap["until_time_ns"])
+    )
+    if gap["from_time_ns"] is None:
+        when = f"before {end} UTC"
+    elif gap["until_time_ns"] is None:
+        when = f"after {begin} UTC"
+    else:
+        seconds = (gap["until_time_ns"] - gap["from_time_ns"]).total_seconds()
+        when = f"from {begin} to {end} UTC ({seconds:.3g} s)"
+    return f"Nothing was logged {when}: {_GAP_CAUSES.get(gap['cause'], gap['cause'])}."
 
 
 class Log:

@@ -7,6 +7,7 @@ import polars as pl
 
 from parshall.figures import Reduction
 from parshall.host.quantities import many
+from parshall.instruments.tcp_log import gap_sentence
 from parshall.report.account import FLOW_HOOK, Account, hook_accounts, total
 
 _CONNECTIONS_NAMED = 4
@@ -48,28 +49,6 @@ def log_sentences(
     else:
         sentences.append("It has no ledger: it ended within its first second.")
     return sentences
-
-
-_GAP_CAUSES = {
-    "restarted": "the writer ended, and another one began",
-    "killed": "the writer was killed or ran out of room, and another one began",
-    "file_missing": "a file of the log is missing",
-}
-
-
-def gap_sentence(gap: Mapping[str, Any]) -> str:
-    """Return the sentence about a time that a log does not have: a row of `Log.gaps`."""
-    begin, end = (
-        "?" if time is None else f"{time:%Y-%m-%d %H:%M:%S}" for time in (gap["from_time_ns"], gap["until_time_ns"])
-    )
-    if gap["from_time_ns"] is None:
-        when = f"before {end} UTC"
-    elif gap["until_time_ns"] is None:
-        when = f"after {begin} UTC"
-    else:
-        seconds = (gap["until_time_ns"] - gap["from_time_ns"]).total_seconds()
-        when = f"from {begin} to {end} UTC ({seconds:.3g} s)"
-    return f"Nothing was logged {when}: {_GAP_CAUSES.get(gap['cause'], gap['cause'])}."
 
 
 def flows_sentence(reduction: Reduction, labels: Mapping[int, str]) -> str | None:

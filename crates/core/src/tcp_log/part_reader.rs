@@ -220,6 +220,34 @@ impl<R: Read> PartReader<R> {
 }
 
 impl<R: Read + Seek> PartReader<R> {
+    /// The next rows of a file that is being written; `None` when no more are there yet.
+    pub fn next_written_batch(
+        &mut self,
+        tables: &mut Tables,
+    ) -> Result<Option<RecordBatch>, LogError> {
+        while !self.has_ended {
+            let at_byte = self.messages.at_byte();
+            let message = match self.messages.next_message()? {
+                Step::Message(message) => message,
+                // The writer is in the middle of it.
+                Step::EndOfFile | Step::Cut(_) => {
+                    self.messages.go_to(at_byte)?;
+                    return Ok(None);
+                }
+                Step::EndOfStream => {
+                    self.has_ended = true;
+                    return Ok(None);
+                }
+            };
+            match self.rows_of(&message, Some(tables)) {
+                Ok(Some(batch)) => return Ok(Some(batch)),
+                Ok(None) => {}
+                Err(reason) => return Err(self.messages.corrupt(at_byte, &reason)),
+            }
+        }
+        Ok(None)
+    }
+
     /// Reads the ticks without the rows, and returns to the first row. It does not report damage; reading the rows
     /// does.
     pub fn survey(&mut self, tables: &mut Tables) -> Result<(), LogError> {

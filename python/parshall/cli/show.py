@@ -1,0 +1,286 @@
+"""``parshall show``: the flows of a log as a table in the terminal."""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parshall.cli import options
+from parshall.cli.options import count_option, time_option
+from parshall.errors import UsageError, printable
+from parshall.host.messages import progress_line, show
+from parshall.host.quantities import many
+from parshall.host.stopping import Stopping, exiting_on_signals
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from parshall.instruments.flow_states import FlowStates
+
+COMMAND_SETTINGS = {"epilog": "Sorted by rate (bytes per second, both directions) with --follow, else by bytes."}
+_SORTS = ("rate", "bytes", "acked", "received", "retransmitted", "rtt", "cwnd", "flow")
+# Lines besides those of flows: what the log is, the account, the names of the columns.
+_OTHER_LINES = 5
+# Of what does not fit in the width of a terminal, the first goes first.
+_DROPPED_FIRST = ("cwnd", "cc", "pid", "received", "local")
+
+
+def command(
+    log: Annotated[Path, typer.Argument(metavar="LOG_OR_DIR", help="Log of `parshall tcp`, or directory of one")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the log is being written")] = False,
+    sort: Annotated[str | None, typer.Option("--sort", metavar="|".join(_SORTS), help="Order of the flows")] = None,
+    count: Annotated[
+        int | None, count_option("-c", "--count", help="Show N flows [default: all, or what fits with --follow]")
+    ] = None,
+    interval: Annotated[float, time_option("--interval", help="With --follow, time between two tables")] = 1.0,
+    duration: options.Duration = None,
+    as_json: options.Json = False,
+) -> int:
+    """Show the flows of a log, or of one that is being written: who talks, how much, in what state."""
+    if sort is not None and sort not in _SORTS:
+        raise UsageError(f"--sort {sort}: expected one of {', '.join(_SORTS)}")
+    if duration is not None and not follow:
+        raise UsageError(f"--duration {duration:g}: is for --follow; a log that is not followed is shown once")
+    if follow:
+        return _follow(log, sort or "rate", count, interval, duration, as_json)
+    from parshall.instruments.flow_states import FlowStates, states_of
+    from parshall.instruments.tcp_log import gap_sentence, read
+
+    opened = read(log)
+    states = FlowStates()
+    with exiting_on_signals(), progress_line("show", f"reading {log}") as progress:
+        for states in states_of(opened):
+            progress(f"reading {log}: {states.records:,} records")
+    table = _ordered(_with_rates(states.table(), None, 0.0), sort or "bytes")
+    is_thinned = any(hook["thinned"] for hook in states.ledger.get("hooks", []))
+    if as_json:
+        print(json.dumps(_as_json(log, table, states, opened.complete)))
+        return 0
+    title = f"{log}: {many(table.height, 'flow')}, {many(states.records, 'record')}"
+    title += "" if opened.complete else f"; incomplete{f': {opened.truncation}' if opened.truncation else ''}"
+    notes = [gap_sentence(gap) for gap in opened.gaps.to_pylist()]
+    show(title, *notes, *_account_lines(states.ledger, is_thinned), *_table_lines(table, count))
+    return 0
+
+
+def _follow(log: Path, sort: str, count: int | None, interval_s: float, duration_s: float | None, as_json: bool) -> int:
+    from parshall.instruments.flow_states import Follower
+
+    follower = Follower(log)
+    states = follower.states
+    is_screen = sys.stdout.isatty() and not as_json
+    began_s = time.monotonic()
+    before, before_ns = None, 0
+    with Stopping() as stopping, _screen(is_screen):
+        while True:
+            with progress_line("show", f"reading {log}", quiet=before is not None):
+                while follower.read() and not stopping.is_requested():
+                    pass
+            table = states.table()
+            # What is known advances when the writer flushes, about once a second.
+            elapsed_s = (states.until_ns - before_ns) / 1e9
+            if before is None or elapsed_s > 0:
+                rated = _with_rates(table, before, elapsed_s)
+                before, before_ns = (table, states.until_ns) if states.until_ns else (None, 0)
+                shown = _ordered(rated, sort)
+            has_ended = follower.has_ended
+            is_over = duration_s is not None and time.monotonic() - began_s >= duration_s
+            _draw(log, states, shown, count, is_screen, as_json, has_ended)
+            if has_ended or is_over or stopping.wait(interval_s):
+                break
+    if is_screen:
+        # The screen of the table is gone; what was last on it stays.
+        _draw(log, states, shown, count, False, as_json, has_ended)
+    return 0
+
+
+def _draw(
+    log: Path,
+    states: "FlowStates",
+    table: "pl.DataFrame",
+    count: int | None,
+    is_screen: bool,
+    as_json: bool,
+    ended: bool,
+) -> None:
+    if as_json:
+        print(json.dumps(_as_json(log, table, states, ended)), flush=True)
+        return
+    when = f"{time.strftime('%H:%M:%S')}"
+    title = f"{log}: {many(table.height, 'flow')}, {many(states.records, 'record')}, {'ended' if ended else when}"
+    is_thinned = any(hook["thinned"] for hook in states.ledger.get("hooks", []))
+    size = shutil.get_terminal_size()
+    most = count if not is_screen else min(count or table.height, max(size.lines - _OTHER_LINES, 1))
+    lines = [title, *_account_lines(states.ledger, is_thinned), *_table_lines(table, most)]
+    if is_screen:
+        width = size.columns
+        text = "\r\n".join(f"{printable(line)[:width]}\x1b[K" for line in lines)
+        print(f"\x1b[H{text}\x1b[J", end="", flush=True)
+    else:
+        show(*lines, "")
+
+
+class _screen:
+    """The other screen of a terminal, so that the shell's lines come back at the end."""
+
+    def __init__(self, is_on: bool) -> None:
+        self._is_on = is_on
+
+    def __enter__(self) -> None:
+        if self._is_on:
+            print("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J", end="", flush=True)
+
+    def __exit__(self, *exception: object) -> None:
+        if self._is_on:
+            print("\x1b[?25h\x1b[?1049l", end="", flush=True)
+
+
+def _with_rates(table: "pl.DataFrame", before: "pl.DataFrame | None", elapsed_s: float) -> "pl.DataFrame":
+    """Add ``rate_Mbps``: since the table before, or over the life of the flow."""
+    import polars as pl
+
+    moved = pl.col("acked_bytes") + pl.col("received_bytes")
+    if table.is_empty():
+        return table.with_columns(rate_Mbps=pl.lit(None, pl.Float64))
+    if before is None:
+        return table.with_columns(
+            rate_Mbps=pl.when(pl.col("duration_s") > 0).then(moved * 8 / 1e6 / pl.col("duration_s"))
+        )
+    if before.is_empty():
+        return table.with_columns(rate_Mbps=moved * 8 / 1e6 / elapsed_s)
+    earlier = before.select("flow", before_bytes=moved)
+    return (
+        table.join(earlier, on="flow", how="left", maintain_order="left")
+        .with_columns(rate_Mbps=(moved - pl.col("before_bytes").fill_null(0)) * 8 / 1e6 / elapsed_s)
+        .drop("before_bytes")
+    )
+
+
+def _ordered(table: "pl.DataFrame", sort: str) -> "pl.DataFrame":
+    import polars as pl
+
+    if table.is_empty():
+        return table
+    keys = {
+        "rate": pl.col("rate_Mbps"),
+        "bytes": pl.col("acked_bytes") + pl.col("received_bytes"),
+        "acked": pl.col("acked_bytes"),
+        "received": pl.col("received_bytes"),
+        "retransmitted": pl.col("retransmitted"),
+        "rtt": pl.col("srtt_ms"),
+        "cwnd": pl.col("cwnd_segments"),
+        "flow": -pl.col("flow").cast(pl.Int64),
+    }
+    return table.sort(keys[sort], descending=True, nulls_last=True, maintain_order=True)
+
+
+def _table_lines(table: "pl.DataFrame", count: int | None) -> Iterator[str]:
+    """Return the lines of the table; of a terminal, no wider than it is."""
+    rows = [_cells(row) for row in table.head(table.height if count is None else count).iter_rows(named=True)]
+    if not rows:
+        yield "no flows yet"
+        return
+    names = list(rows[0])
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns
+        for name in _DROPPED_FIRST:
+            if sum(widths[each] + 2 for each in names) - 2 > room:
+                names.remove(name)
+    left = {"process", "local", "peer", "state", "cc"}
+    for row in ({name: name for name in names}, *rows):
+        cells = (row[name].ljust(widths[name]) if name in left else row[name].rjust(widths[name]) for name in names)
+        yield "  ".join(cells).rstrip()
+    if table.height > len(rows):
+        yield f"{table.height - len(rows):,} more flows; --count or --sort shows others"
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    def number(value: float | None, shape: str = ",") -> str:
+        return "-" if value is None else format(value, shape)
+
+    return {
+        "flow": str(row["flow"]),
+        "process": printable(row["command"] or "-"),
+        "pid": number(row["pid"], "d"),
+        "local": _end(row["local_address"], row["local_port"]),
+        "peer": _end(row["remote_address"], row["remote_port"]),
+        "acked": _amount(row["acked_bytes"]),
+        "received": _amount(row["received_bytes"]),
+        "Mbit/s": number(row["rate_Mbps"], ",.2f"),
+        "rtt_ms": number(row["srtt_ms"], ".2f"),
+        "cwnd": number(row["cwnd_segments"]),
+        "retr": number(row["retransmitted"]),
+        "cc": row["congestion_control"] or "-",
+        "state": _state(row),
+    }
+
+
+def _state(row: dict[str, Any]) -> str:
+    """Return how the connection ended, or its state."""
+    ending = row["ending"]
+    return ending if ending not in (None, "open") else "ended" if row["ended"] else (row["state"] or "-")
+
+
+def _end(address: str | None, port: int | None) -> str:
+    if address is None:
+        return "-"
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _amount(amount_bytes: int | None) -> str:
+    """Return bytes in five letters or fewer, in powers of 1,000."""
+    if amount_bytes is None:
+        return "-"
+    if amount_bytes < 1000:
+        return str(amount_bytes)
+    amount = float(amount_bytes)
+    for unit in "kMGT":
+        amount /= 1000
+        if amount < 999.5:
+            return f"{amount:.3g}{unit}"
+    return f"{amount:,.0f}T"
+
+
+def _account_lines(ledger: dict[str, Any], is_thinned: bool) -> Iterator[str]:
+    hooks = ledger.get("hooks", [])
+    if not hooks:
+        yield "no account yet"
+        return
+    lost = {cause: sum(hook["lost"][cause] for hook in hooks) for cause in hooks[0]["lost"]}
+    total = {name: sum(hook[name] for hook in hooks) for name in ("seen", "filtered", "thinned", "logged")}
+    causes = ", ".join(f"{number:,} {cause}" for cause, number in lost.items() if number)
+    parts = [f"{name} {total[name]:,}" for name in ("filtered", "thinned", "logged")]
+    parts.append(f"lost {sum(lost.values()):,}{f' ({causes})' if causes else ''}")
+    yield f"seen {total['seen']:,} = {' + '.join(parts)}; {_cost(ledger)}"
+    if is_thinned:
+        yield "packets are thinned: acked and received are complete, states and times are those of logged packets"
+
+
+def _cost(ledger: dict[str, Any]) -> str:
+    cost = ledger["cost"]
+    # Programs that follow the reader are a part of its time.
+    means_ns = [
+        each["ns_per_run"]
+        for each in cost["programs"]
+        if each["sampled_runs"] and not each["program"].startswith("reader_")
+    ]
+    hooks = f", hooks {min(means_ns):.0f} to {max(means_ns):.0f} ns" if means_ns else ""
+    share = cost["reader_cpu_s"] / cost["wall_s"] if cost["wall_s"] else 0.0
+    return f"cost: reader {share:.1%} of a CPU{hooks}"
+
+
+def _as_json(log: Path, table: "pl.DataFrame", states: "FlowStates", complete: bool) -> dict[str, Any]:
+    return {
+        "log": str(log),
+        "complete": complete,
+        "until_time_ns": states.until_ns,
+        "records": states.records,
+        "flows": table.to_dicts(),
+        "ledger": states.ledger,
+    }
