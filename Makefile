@@ -11,8 +11,8 @@ LIBPCAP := python/parshall/libpcap/libpcap.so.0.8
 # Directories are among them, so that a file that was removed counts as a change, too.
 NATIVE_SOURCES := $(shell find crates bpf Cargo.toml Cargo.lock -not -name '.*')
 
-.PHONY: help demo test test-long bench attack lint docs build rust-tests clean
-.PHONY: system-base system-attack system-bench system-report system-programs rust
+.PHONY: help demo test test-long bench attack lint docs build rust-tests dist clean
+.PHONY: system-base system-attack system-bench system-report system-programs system-releases rust
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,8 +45,11 @@ build: $(NATIVE) rust-tests ## .venv with the command parshall in it, and the te
 rust-tests: $(NATIVE)
 	@$(RUN) cargo test --release --config scripts/test-profile.toml --workspace --no-run --quiet
 
+dist: .venv/installed system-releases ## packages into dist/, tested in clean roots of Debian (docs/release.md): an hour or more, needs root
+	@$(RUN) scripts/dist
+
 clean: ## remove everything that was built or installed in this checkout
-	rm -rf target .venv .build demo-report bench-results site $(NATIVE) $(dir $(LIBPCAP)) python/parshall/report/page/vega.js
+	rm -rf target .venv .build dist demo-report bench-results site $(NATIVE) $(dir $(LIBPCAP)) python/parshall/report/page/vega.js
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf .pytest_cache .hypothesis .ruff_cache .mypy_cache
 
@@ -71,6 +74,9 @@ system-programs: system-base
 	@scripts/setup packages programs
 	@scripts/setup suricata
 
+system-releases: system-base
+	@scripts/setup packages releases
+
 rust: system-base
 	@scripts/setup rust
 
@@ -86,7 +92,7 @@ VENV_IS_OURS := $(shell [ "$$(cat .venv/checkout 2>/dev/null)" = "$$PWD" ] && [ 
 	@touch $@
 
 $(NATIVE): $(NATIVE_SOURCES) .venv/installed | rust
-	@$(RUN) cargo build --release --workspace
+	@$(RUN) PARSHALL_COMMIT=$$(git describe --always --dirty --abbrev=12 --exclude '*') cargo build --release --workspace
 	@install -D -s -m 755 target/release/libparshall_pcap.so $(LIBPCAP)
 	@install -m 755 target/release/lib_native.so $@
 

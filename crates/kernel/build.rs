@@ -14,8 +14,15 @@ fn main() {
     let bpf = Path::new("../../bpf");
     println!("cargo:rerun-if-changed={}", bpf.display());
     println!("cargo:rerun-if-env-changed=CLANG");
-    // libpcap compiles the expressions of filters; see src/filter/libpcap.rs.
-    println!("cargo:rustc-link-lib=pcap");
+    // libpcap compiles the expressions of filters; see src/filter/libpcap.rs. Wheels have a static one in them.
+    println!("cargo:rerun-if-env-changed=PARSHALL_LIBPCAP_DIR");
+    match env::var_os("PARSHALL_LIBPCAP_DIR") {
+        Some(directory) => {
+            println!("cargo:rustc-link-search=native={}", directory.display());
+            println!("cargo:rustc-link-lib=static=pcap");
+        }
+        None => println!("cargo:rustc-link-lib=pcap"),
+    }
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let libbpf_headers =
         env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys reports where its headers are");

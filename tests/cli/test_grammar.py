@@ -1,6 +1,8 @@
 """The grammar of the command line: help, errors, exit statuses, start-up time."""
 
+import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -70,7 +72,11 @@ def test_help_imports_no_library():
 
 
 def test_version_is_that_of_the_package():
-    assert run("--version").stdout.split()[0] == "parshall"
+    first, kernel, objects = run("--version").stdout.splitlines()
+    described = json.loads(run("--version", "--json").stdout)
+    assert first.startswith(f"parshall {described['version']}")
+    assert kernel == f"kernel side: libbpf {described['kernel']['libbpf']}, libpcap {described['kernel']['libpcap']}"
+    assert re.search(r"\btcp [0-9a-f]{12}\b", objects)
 
 
 def test_the_package_runs_as_a_module():

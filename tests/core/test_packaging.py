@@ -2,11 +2,19 @@
 
 import ast
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
+from parshall.cli.main import COMMANDS
+from parshall.host.installation import describe
+
 ROOT = Path(__file__).parents[2]
+CARGO = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Names of modules that differ from those of their packages.
 MODULES = {"vl-convert-python": "vl_convert", "typing-extensions": "typing_extensions"}
@@ -62,3 +70,40 @@ def test_all_required_packages_are_pinned() -> None:
     pinned = {line.partition("==")[0] for line in lines if not line.startswith("#")}
     wanted = sum(PROJECT["optional-dependencies"].values(), PROJECT["dependencies"])
     assert pinned == {REQUIREMENT.match(each)[1] for each in wanted}
+
+
+def test_the_version_has_one_source() -> None:
+    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
+    assert describe()["version"] == CARGO["version"]
+    for crate in ROOT.glob("crates/*/Cargo.toml"):
+        assert tomllib.loads(crate.read_text())["package"]["version"] == {"workspace": True}, crate
+
+
+def test_the_newest_section_of_the_changelog_is_this_version() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert re.fullmatch(re.escape(CARGO["version"]) + r" \((unreleased|\d{4}-\d\d-\d\d)\)", headings[0])
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the manual pages."""
+    directory = tmp_path_factory.mktemp("man")
+    subprocess.run([sys.executable, ROOT / "scripts/man", directory], check=True)
+    return directory
+
+
+def test_every_command_has_a_manual_page(pages: Path) -> None:
+    assert {path.name for path in pages.iterdir()} == {"parshall.1"} | {f"parshall-{name}.1" for name in COMMANDS}
+
+
+@pytest.mark.parametrize("name", ["", *(f"-{name}" for name in COMMANDS)])
+def test_a_manual_page_is_complete_and_clean(name: str, pages: Path) -> None:
+    page = pages / f"parshall{name}.1"
+    sections = re.findall(r"^\.SH (.*)$", page.read_text(), re.MULTILINE)
+    assert sections[:3] == ["NAME", "SYNOPSIS", "DESCRIPTION"]
+    assert {"EXIT STATUS", "SEE ALSO"} <= set(sections) and {"OPTIONS", "COMMANDS"} & set(sections)
+    if shutil.which("man") is None:
+        pytest.skip("needs man")
+    answer = subprocess.run(["man", "--warnings", "-l", page], capture_output=True, text=True, env={"MANWIDTH": "100"})
+    assert answer.stderr == ""
+    assert f"parshall{name} - " in answer.stdout

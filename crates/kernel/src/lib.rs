@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod abi_layout;
 mod btf_enums;
+pub mod build_info;
 pub mod capability;
 pub mod capture;
 mod cgroup;

@@ -16,6 +16,11 @@ mod _native {
     #[allow(non_upper_case_globals, reason = "Python's name")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
+    /// The commit that was built, where the build knew it.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "Python's name")]
+    const commit: Option<&str> = option_env!("PARSHALL_COMMIT");
+
     #[pymodule_export]
     use crate::convert::{convert_log, log_formats};
     #[pymodule_export]
@@ -36,7 +41,7 @@ mod _native {
     #[cfg(feature = "kernel")]
     #[pymodule_export]
     use crate::kernel::{
-        capability::{cgroup2_mount, confine, probe_capabilities},
+        capability::{build_info, cgroup2_mount, confine, probe_capabilities},
         capture::{Capture, clean_capture_rings, keep_capture_ring, list_capture_rings},
         generate::{describe_workload, interface_takes_xdp_frames, planned_frames},
         hook_time::HookTimes,

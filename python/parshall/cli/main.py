@@ -7,7 +7,6 @@ typer turns into the command, or, when it has subcommands, a ``typer.Typer`` cal
 
 import errno
 import gc
-import importlib
 import os
 import signal
 import sys
@@ -26,6 +25,7 @@ from parshall.host.commands import COMMANDS
 if _handler is not None:
     signal.signal(signal.SIGINT, _handler)
 
+VERSION_FORMAT = "parshall-version/1"
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
@@ -35,14 +35,15 @@ def usage() -> str:
     """Return the help text of ``parshall`` itself."""
     width = max(map(len, COMMANDS)) + 2
     table = "\n".join(f"  {name:{width}}{line}" for name, (_, line, _) in COMMANDS.items())
-    return f"""Usage: parshall [-h | --help | --version] COMMAND [ARGUMENTS]...
+    return f"""Usage: parshall [-h | --help | --version [--json]] COMMAND [ARGUMENTS]...
 
 Measure the packet path of this host, with the loss and the cost of measuring.
 
 Commands:
 {table}
 
-`parshall COMMAND --help` shows the options of a command."""
+`parshall COMMAND --help` shows the options of a command.
+`parshall --show-completion bash|zsh|fish` prints the completion script of a shell."""
 
 
 def print_error(message: str, status: int) -> int:
@@ -53,30 +54,48 @@ def print_error(message: str, status: int) -> int:
     return status
 
 
-def version() -> str:
-    """Return the version of the installed package."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed_version
+def version(*, as_json: bool = False) -> str:
+    """Return what ``parshall --version`` prints: version, commit, and what the compiled module has inside."""
+    from parshall.host.installation import NO_KERNEL_SIDE, describe
 
-    try:
-        return installed_version("parshall")
-    except PackageNotFoundError:
-        return "not installed"
+    described = describe()
+    if as_json:
+        import json
+
+        return json.dumps({"format": VERSION_FORMAT} | described, indent=2)
+    commit, kernel, problem = described["commit"], described["kernel"], described["problem"]
+    lines = [f"parshall {described['version'] or 'of an unknown version'}" + (f" (commit {commit})" if commit else "")]
+    if problem:
+        lines.append(problem)
+    elif kernel is None:
+        lines.append(NO_KERNEL_SIDE)
+    else:
+        objects = ", ".join(f"{name} {digest}" for name, digest in kernel["objects"].items())
+        lines.append(f"kernel side: libbpf {kernel['libbpf']}, libpcap {kernel['libpcap']}")
+        lines.append(f"eBPF objects: {objects}")
+    return "\n".join(lines)
 
 
 def dispatch(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name; return the exit status."""
+    instruction = os.environ.get("_PARSHALL_COMPLETE")
+    if instruction:
+        from parshall.cli.tree import complete
+
+        return complete(instruction)
     if not arguments:
         print(usage(), file=sys.stderr)
         return USAGE
     name, *rest = arguments
+    if name == "--show-completion":
+        return show_completion(" ".join(rest))
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
     if name in ("-h", "--help", "help"):
         print(usage())
         return 0
     if name == "--version":
-        print(f"parshall {version()}")
+        print(version(as_json="--json" in rest))
         return 0
     if name.startswith("-"):
         return print_error(f"no option {name!r} before the command; see `parshall --help`", USAGE)
@@ -89,6 +108,18 @@ def dispatch(arguments: Sequence[str]) -> int:
     return run_command(name, rest)
 
 
+def show_completion(shell: str) -> int:
+    """Print the completion script of a shell; return the exit status."""
+    from parshall.cli.tree import completion_script
+    from parshall.errors import UsageError
+
+    try:
+        print(completion_script(shell))
+    except UsageError as error:
+        return print_error(str(error), USAGE)
+    return 0
+
+
 def run_command(name: str, arguments: Sequence[str]) -> int:
     """Import the command's module and run it; return the exit status."""
     import typer
@@ -98,15 +129,9 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
     from parshall.host.installation import import_problem
 
     try:
-        module = importlib.import_module(COMMANDS[name][0])
-        app = getattr(module, "app", None)
-        if app is None:
-            app = typer.Typer(add_completion=False, rich_markup_mode=None)
-            app.command(name=name, **getattr(module, "COMMAND_SETTINGS", {}))(module.command)
-        command = typer.main.get_command(app)
-        for subcommand in getattr(command, "commands", {}).values():
-            # Without a short help, typer truncates the first sentence to the width of the line.
-            subcommand.short_help = (subcommand.help or "").split("\n\n")[0].rstrip(".")
+        from parshall.cli.tree import command_of
+
+        command = command_of(name)
         # Not typer's own main, which handles Ctrl-C and closed pipes itself.
         with command.make_context(f"parshall {name}", list(arguments), help_option_names=HELP_NAMES) as context:
             status = command.invoke(context)

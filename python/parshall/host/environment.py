@@ -64,10 +64,10 @@ def as_json(value: Any) -> str:
 
 
 def _host() -> dict[str, Any]:
-    from importlib.metadata import version
+    from parshall.host.installation import version
 
     return {
-        "parshall": version("parshall"),
+        "parshall": version(),
         "command_line": sys.argv,
         "kernel": platform.release(),
         "kernel_build": platform.version(),

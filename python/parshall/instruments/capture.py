@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from parshall.errors import UsageError
 from parshall.host import privileges
 from parshall.host.environment import comment_of_capture
-from parshall.host.installation import require_kernel_side
+from parshall.host.installation import require_kernel_side, version
 from parshall.host.namespaces import entered, find
 from parshall.host.rotation import ONE_FILE, Rotation
 from parshall.host.session import Session, Summary, check_choice, check_text, request_json
@@ -243,8 +243,6 @@ class Capture(Session[Summary]):
         elif ring is not None:
             privileges.require("capture", *_SOCKET_NEEDS[backend])
         require_kernel_side()
-        from importlib.metadata import version
-
         from parshall import _native
 
         request = {
@@ -254,7 +252,7 @@ class Capture(Session[Summary]):
             "backend": None if backend == "ring" else backend,
             "keeper": KEEPER,
             "count": count,
-            "application": f"parshall {version('parshall')}",
+            "application": f"parshall {version()}",
             "os": f"{platform.system()} {platform.release()}",
         }
         with nullcontext() if ring is None or ring.netns is None else entered(find(ring.netns)):

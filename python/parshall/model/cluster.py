@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any
 
 from parshall.errors import ParshallError, UsageError
+from parshall.host.installation import version
 
 CONNECT_TIMEOUT_S = 10.0
 # Seconds that a cluster may have no worker before a sweep fails.
@@ -115,7 +115,7 @@ def map_in_order(
         As for `connected`; or the function failed, or the cluster lost its scheduler or its last worker.
     """
     with connected(address) as client:
-        futures = [client.submit(_checked, version("parshall"), function, point, pure=False) for point in points]
+        futures = [client.submit(_checked, version(), function, point, pure=False) for point in points]
         try:
             return _collected(client, address, futures, progress)
         except BaseException:
@@ -127,7 +127,7 @@ def map_in_order(
 
 def _checked(expected: str, function: Callable[..., Any], point: Any) -> Any:
     """Compute a point, on a worker."""
-    own = version("parshall")
+    own = version()
     if own != expected:
         raise ParshallError(f"a worker has parshall {own}, the sweep {expected}; install the same version everywhere")
     return function(point)
@@ -174,7 +174,7 @@ def _collected(client: Any, address: str, futures: list[Any], progress: Callable
     except Exception as error:
         raise ParshallError(
             f"cluster {address}: a worker failed: {type(error).__name__}: {str(error).splitlines()[0]}; "
-            f"it needs parshall {version('parshall')}"
+            f"it needs parshall {version()}"
         ) from error
 
 

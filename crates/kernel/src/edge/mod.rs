@@ -3,7 +3,7 @@
 //! The programs store times in arrays by sequence number, which are read at the end. No thread reads while packets pass.
 
 mod error;
-mod program;
+pub(crate) mod program;
 mod request;
 mod session;
 

@@ -40,6 +40,7 @@ unsafe extern "C" {
         optimize: c_int,
         netmask: u32,
     ) -> c_int;
+    fn pcap_lib_version() -> *const c_char;
     fn pcap_freecode(program: *mut Program);
     fn bpf_filter(
         instructions: *const ClassicInstruction,
@@ -47,6 +48,14 @@ unsafe extern "C" {
         wire_length: c_uint,
         captured_length: c_uint,
     ) -> c_uint;
+}
+
+/// The version of libpcap, such as `1.10.3`, which its own text begins with words.
+pub(crate) fn version() -> String {
+    // SAFETY: libpcap returns a constant string.
+    let text = unsafe { CStr::from_ptr(pcap_lib_version()) }.to_string_lossy();
+    let is_number = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
+    text.split(' ').find(is_number).unwrap_or(&text).into()
 }
 
 /// A handle without an interface, for one kind of link layer. Its compiler expects frames as they

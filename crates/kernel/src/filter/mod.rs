@@ -12,6 +12,7 @@ mod words;
 
 pub use expression::{Expression, ExpressionError};
 
+pub(crate) use libpcap::version as libpcap_version;
 pub use live_words::WithoutLiveWords;
 pub use load::{LoadError, Maps, load};
 pub use trial::{Trial, try_out};

@@ -7,7 +7,7 @@
 //! The packets are those of [`parshall_core::workload`], byte for byte.
 
 mod affinity;
-mod backend;
+pub(crate) mod backend;
 mod departure_log;
 mod error;
 mod feeder;

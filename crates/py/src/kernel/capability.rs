@@ -1,4 +1,4 @@
-//! `parshall._native.probe_capabilities`, `cgroup2_mount` and `confine`.
+//! `parshall._native.probe_capabilities`, `build_info`, `cgroup2_mount` and `confine`.
 
 use std::path::PathBuf;
 
@@ -12,6 +12,13 @@ use crate::errors::to_python;
 pub fn probe_capabilities(py: Python<'_>) -> PyResult<String> {
     let probes = py.detach(parshall_kernel::capability::probe_all);
     serde_json::to_string(&probes).map_err(to_python)
+}
+
+/// Return what the kernel side of this build has inside, as a JSON object.
+#[pyfunction]
+pub fn build_info() -> PyResult<String> {
+    let info = parshall_kernel::build_info::build_info().map_err(to_python)?;
+    serde_json::to_string(&info).map_err(to_python)
 }
 
 /// Return the mount point of the cgroup-v2 hierarchy, or None when it is not mounted.

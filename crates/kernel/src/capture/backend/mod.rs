@@ -12,7 +12,7 @@ mod error;
 mod mapped_blocks;
 mod packet_socket;
 mod receive;
-mod redirect;
+pub(crate) mod redirect;
 mod vlan;
 
 use std::time::Duration;

@@ -16,7 +16,7 @@ use crate::net::socket::{SocketError, failed};
 use crate::programs::compiled::{CompiledObject, compiled_object};
 use crate::programs::{self, InterfaceHook, Loaded, ProgramError, calls};
 
-static OBJECT: CompiledObject = compiled_object!("af_xdp");
+pub(crate) static OBJECT: CompiledObject = compiled_object!("af_xdp");
 const PROGRAM: &str = "redirect";
 
 /// The one queue that is captured.
