@@ -74,7 +74,7 @@ def _missing(*, has_kernel_side: bool) -> dict[str, str]:
     if not has_kernel_side:
         return missing
     if not _has_clang():
-        missing[f"clang {CLANG_MAJOR_MIN} or newer (or CLANG=PATH)"] = "clang"
+        missing[f"clang {CLANG_MAJOR_MIN} or newer (or CLANG=PATH)"] = "clang-19"
     for program in ("make", "pkg-config"):
         if shutil.which(program) is None:
             missing[program] = program
