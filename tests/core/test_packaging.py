@@ -1,12 +1,14 @@
 """What an installation requires: everything that is imported, and versions that leave a user's environment alone."""
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -107,3 +109,38 @@ def test_a_manual_page_is_complete_and_clean(name: str, pages: Path) -> None:
     answer = subprocess.run(["man", "--warnings", "-l", page], capture_output=True, text=True, env={"MANWIDTH": "100"})
     assert answer.stderr == ""
     assert f"parshall{name} - " in answer.stdout
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the build backend of pyproject.toml."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return importlib.import_module("build_backend")
+
+
+def test_a_build_here_misses_nothing(backend: ModuleType) -> None:
+    assert "maturin" not in backend.get_requires_for_build_wheel()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({}, {"a C compiler", "clang 15", "pkg-config", "libelf", "zlib", "libpcap", "--no-default-features"}),
+        ({"build-args": "--no-default-features"}, {"a C compiler"}),
+    ],
+)
+def test_a_build_without_tools_ends_with_one_line(
+    settings: dict[str, str], named: set[str], backend: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CLANG", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        backend.get_requires_for_build_wheel(settings)
+    (line,) = str(ended.value).splitlines()
+    assert all(name in line for name in named)
+    assert ("libelf" in line) == ("libelf" in named)
+
+
+def test_the_check_of_a_build_and_the_build_agree_on_clang(backend: ModuleType) -> None:
+    script = (ROOT / "crates/kernel/build.rs").read_text()
+    assert f"CLANG_MAJOR_MIN: u32 = {backend.CLANG_MAJOR_MIN};" in script
