@@ -34,6 +34,12 @@ fn main() {
         command
             .args(flags.split_whitespace())
             .arg(format!("-D__TARGET_ARCH_{}", kernel_architecture()))
+            // Objects of equal sources are equal, wherever they were built.
+            .arg("-fdebug-compilation-dir=/")
+            .arg(format!(
+                "-ffile-prefix-map={}=/libbpf",
+                Path::new(&libbpf_headers).display()
+            ))
             .arg("-I")
             .arg(&libbpf_headers);
         // <asm/types.h> lies in a directory that a BPF target does not search by itself.
