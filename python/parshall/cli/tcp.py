@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ from parshall.host.quantities import many
 from parshall.host.rotation import Rotation
 from parshall.host.stopping import Stopping
 from parshall.instruments.tcp import DEFAULT_RING_BYTES, LogSummary, TcpLog
+
+if TYPE_CHECKING:
+    from parshall.host.metrics import Server
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
@@ -64,6 +67,9 @@ def command(
     rotate_time: options.RotateTime = None,
     rotate_files: options.RotateFiles = None,
     keep: options.Keep = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="ADDR", help="Serve metrics for Prometheus at [ADDRESS:]PORT")
+    ] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> int:
@@ -79,6 +85,8 @@ def command(
     path = log_file(output) or Path(f"tcp-{datetime.now():%Y%m%d-%H%M%S}.arrow")
     rotation = Rotation(rotate_size, rotate_time, rotate_files, keep)
     with contextlib.ExitStack() as stack:
+        # A port that is taken is a mistake before anything is logged.
+        server = stack.enter_context(_metrics_server(metrics, quiet)) if metrics is not None else None
         child = stack.enter_context(Command(cmd)) if cmd else None
         stopping = stack.enter_context(Stopping())
         log = TcpLog(
@@ -98,6 +106,8 @@ def command(
             environment_extra={"command": shlex.join(cmd)} if cmd else None,
             is_stopping=stopping.is_requested,
         )
+        if server:
+            server.metrics.account = log.account
         with log:
             report_start("tcp", f"logging to {'standard output' if str(path) == '-' else path}", quiet=quiet)
             if child:
@@ -126,6 +136,15 @@ def command(
         say("tcp", summary.failure)
         return status or 1
     return status
+
+
+def _metrics_server(address: str, quiet: bool) -> "Server":
+    from parshall.host.metrics import Server
+
+    server = Server(address)
+    if not quiet:
+        say("tcp", f"metrics at port {server.port}")
+    return server
 
 
 def _end(child: Command, end: End, duration_s: float | None) -> int:

@@ -117,7 +117,7 @@ impl LogHeader {
             Some(found) if found > (MAJOR, MINOR) => {
                 return Err(LogError::NewerVersion {
                     path: path.to_string(),
-                    found: version.to_string(),
+                    found: plain(version),
                     supported: FORMAT_VERSION,
                 });
             }

@@ -3,6 +3,7 @@
 //! A flow leaves the table after its row was written for the last time, so a process that logs for
 //! days holds only the flows that are alive.
 
+use super::account::SrttHistogram;
 use parshall_core::abi::{
     CLOSING_FIN_RECEIVED, CLOSING_FIN_SENT, CLOSING_RST_RECEIVED, CLOSING_RST_SENT, EVENT_CLOSE,
     EVENT_PACKET, EVENT_RETRANSMIT, FLOW_BEGAN_BEFORE, FLOW_END_DESTROYED, FLOW_PASSIVE,
@@ -31,6 +32,8 @@ struct Entry {
     has_ends: bool,
     has_changed: bool,
     ticks_since_end: u32,
+    /// The last smoothed round-trip time since the last tick; 0: none.
+    srtt_us: u32,
 }
 
 /// All flows that are alive or not yet written for the last time.
@@ -42,6 +45,9 @@ pub struct FlowTable {
     ended: Vec<u32>,
     monotonic_offset_ns: i64,
     total: u64,
+    /// Flows that left the table, by how they ended.
+    endings: BTreeMap<&'static str, u64>,
+    srtt: SrttHistogram,
 }
 
 impl FlowTable {
@@ -53,7 +59,24 @@ impl FlowTable {
             ended: Vec::new(),
             monotonic_offset_ns,
             total: 0,
+            endings: BTreeMap::new(),
+            srtt: SrttHistogram::default(),
         }
+    }
+
+    /// Flows that have not ended.
+    pub fn open(&self) -> u64 {
+        (self.entries.len() - self.ended.len()) as u64
+    }
+
+    /// Flows that ended some ticks ago, by how.
+    pub fn endings(&self) -> &BTreeMap<&'static str, u64> {
+        &self.endings
+    }
+
+    /// Round-trip times of flows, once a tick each.
+    pub fn srtt(&self) -> &SrttHistogram {
+        &self.srtt
     }
 
     /// Flows seen since the log began.
@@ -85,6 +108,7 @@ impl FlowTable {
                 has_ends: false,
                 has_changed: false,
                 ticks_since_end: 0,
+                srtt_us: 0,
             })
         });
         if !entry.has_changed {
@@ -99,6 +123,7 @@ impl FlowTable {
         let offset = self.monotonic_offset_ns;
         for run in records.chunk_by(|left, right| left.flow == right.flow) {
             let (mut events, mut has_closed, mut highest_seq, mut retransmits) = (0, false, 0, 0);
+            let mut srtt_us = 0;
             for record in run {
                 if record.event == EVENT_RETRANSMIT {
                     retransmits += u32::from(record.gso_segs);
@@ -106,12 +131,16 @@ impl FlowTable {
                 events += u64::from(record.event != EVENT_PACKET);
                 has_closed |= record.event == EVENT_CLOSE;
                 highest_seq = record.flow_seq.max(highest_seq);
+                srtt_us = record.srtt_us_x8 >> 3;
             }
             let entry = self.entry(run[0].flow);
             entry.packets_read += run.len() as u64 - events;
             entry.events_read += events;
             entry.retransmits_read = entry.retransmits_read.wrapping_add(retransmits);
             entry.has_closed |= has_closed;
+            if srtt_us > 0 {
+                entry.srtt_us = srtt_us;
+            }
             entry.highest_seq = entry.highest_seq.max(highest_seq);
             entry.see(run[0].time_ns, offset);
             entry.see(run[run.len() - 1].time_ns, offset);
@@ -224,6 +253,9 @@ impl FlowTable {
                 continue;
             };
             entry.has_changed = false;
+            if entry.srtt_us > 0 {
+                self.srtt.add(std::mem::take(&mut entry.srtt_us));
+            }
             if entry.row.cgroup.is_none() {
                 entry.row.cgroup = cgroup_path(entry.row.cgroup_id);
             }
@@ -235,8 +267,9 @@ impl FlowTable {
             };
             entry.ticks_since_end += 1;
             let stays = entry.ticks_since_end <= TICKS_AFTER_END || entry.has_changed;
-            if !stays {
-                self.entries.remove(flow);
+            if !stays && let Some(entry) = self.entries.remove(flow) {
+                let how = entry.end.and_then(|end| ending_name(end.ending));
+                *self.endings.entry(how.unwrap_or("unknown")).or_default() += 1;
             }
             stays
         });

@@ -3,6 +3,7 @@
 //! [`options`] is the request, [`hooks`] is the kernel side, `sweep` lets the kernel walk over its sockets, [`collector`] reads the ring and
 //! keeps the table of [`flows`], [`session`] puts them together into a log, and `run` is the thread behind it.
 
+pub mod account;
 pub mod collector;
 mod files;
 pub mod flows;

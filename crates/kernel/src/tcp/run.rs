@@ -10,6 +10,7 @@ use parshall_core::abi::{ENDING_OPEN, TCP_HOOK_COUNT, TcpFlowEndRecord};
 use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost, TCP_HOOK_NAMES};
 use parshall_core::tcp_log::{LogError, LogWriter};
 
+use super::account::RunningAccount;
 use super::collector::Collector;
 use super::files::LogFiles;
 use super::hooks::TcpHooks;
@@ -72,6 +73,8 @@ pub(super) struct Run {
     pub writer: LogWriter<File>,
     pub hooks: Arc<Mutex<TcpHooks>>,
     pub cgroup_paths: cgroup::Paths,
+    /// For those who watch.
+    pub account: Arc<Mutex<RunningAccount>>,
     pub lane_bytes: u64,
     pub thins: bool,
     /// Closes that no program was run for, as far as the end of the log shows.
@@ -260,6 +263,17 @@ impl Run {
             .collector
             .flows
             .take_changed(self.writer.unwritten(), &mut |id| paths.path_of(id));
+        let account = RunningAccount {
+            ledger: ledger.clone(),
+            flows_open: self.collector.flows.open(),
+            flows_ended: self.collector.flows.endings().clone(),
+            listeners: self.listeners.refusing(),
+            segments_unlisted: self.with_hooks(|hooks| hooks.segments_unlisted())?,
+            srtt: self.collector.flows.srtt().clone(),
+        };
+        if let Ok(mut shown) = self.account.lock() {
+            *shown = account;
+        }
         let of_file = (self.file_began.as_ref()).map(|began| ledger.since(began));
         self.writer
             .tick(rows, of_file.as_ref().unwrap_or(ledger), is_final)

@@ -10,6 +10,7 @@ use parshall_core::output_file::series::Rotation;
 use parshall_core::tcp_log::{LogHeader, LogWriter};
 use serde::Deserialize;
 
+use super::account::RunningAccount;
 use super::collector::Collector;
 use super::files::LogFiles;
 use super::flows::FlowTable;
@@ -46,6 +47,7 @@ pub struct TcpLog {
     session: Session<LogProgress, Result<Summary, MeasurementError>>,
     /// `None` once stopped: then nothing of ours is in the kernel any more.
     hooks: Mutex<Option<Arc<Mutex<TcpHooks>>>>,
+    account: Arc<Mutex<RunningAccount>>,
 }
 
 impl TcpLog {
@@ -93,7 +95,9 @@ impl TcpLog {
         }
 
         let hooks = Arc::new(Mutex::new(hooks));
+        let account = Arc::default();
         let run = Run {
+            account: Arc::clone(&account),
             path,
             files,
             started: Instant::now(),
@@ -116,7 +120,19 @@ impl TcpLog {
         Ok(Self {
             session: Session::start(THREAD, Arc::default(), [read])?,
             hooks: Mutex::new(Some(hooks)),
+            account,
         })
+    }
+
+    /// The account at the last tick, about a second old at most.
+    ///
+    /// # Errors
+    /// [`MeasurementError::Session`] when the thread of the log died.
+    pub fn account(&self) -> Result<RunningAccount, MeasurementError> {
+        let account = self.account.lock().map_err(|_| SessionError::Died {
+            name: THREAD.into(),
+        })?;
+        Ok(account.clone())
     }
 
     /// Attaches the hooks, or detaches them: then no program of ours runs for any packet.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from parshall.errors import UsageError
-from parshall.host.input_file import open_regular, read_json
+from parshall.host.input_file import brief, open_regular, read_json
 from parshall.instruments.path.profile import PathSummary
 
 FORMAT = "path-histograms"
@@ -48,7 +48,7 @@ class PathHistograms:
             raise UsageError(f"{self.path}: no histograms of paths; make them with: parshall path --json > FILE")
         version = str(found.get("format_version"))
         if version.partition(".")[0] != str(MAJOR):
-            raise UsageError(f"{self.path}: version {version}, this Parshall reads {MAJOR}.x; upgrade Parshall")
+            raise UsageError(f"{self.path}: version {brief(version)}, this Parshall reads {MAJOR}.x; upgrade Parshall")
         fields = dataclasses.fields(PathSummary)
         missing = [one.name for one in fields if one.name not in found and one.default is dataclasses.MISSING]
         if missing:
