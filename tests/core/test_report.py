@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import vl_convert
-from browser import drawn
+from browser import drawn, printed_pages
 from made_log import RETRANSMISSIONS, flow_row, hook_account, ledger_of, log_of, many_flows, records
 from written_log import listener_row
 
@@ -215,6 +215,23 @@ def test_the_page_draws_in_a_browser_without_errors(tmp_path, two_flows):
     document = drawn(path)
     assert 'data-figures="8"' in document
     assert document.count('class="mark-line role-mark') > 8
+
+
+def test_tables_fit_the_window_and_the_paper(tmp_path):
+    path = write_report(
+        {"crowd": log_of(many_flows(100, 20, np.random.default_rng(4), span_s=10))}, tmp_path, "Crowd", images=False
+    )
+    # A row of two lines each.
+    assert 3 <= printed_pages(path) <= 9
+    # The page's own policy allows no other script.
+    measures = """<script>
+        const hidden = [...document.querySelectorAll(".wide")].map(table => table.scrollWidth - table.clientWidth);
+        document.body.dataset.hidden = Math.max(...hidden);
+    </script></body>"""
+    text = re.sub("<meta http-equiv=.Content-Security-Policy.[^>]*>", "", path.read_text())
+    # Scripts of the page have the tag in a text.
+    path.write_text(measures.join(text.rsplit("</body>", 1)))
+    assert 'data-hidden="0"' in drawn(path)
 
 
 DIRECTION = {"rate_bps": 1e8, "delay_ms": 3.0, "queue_packets": 100, "loss": 0.0}
