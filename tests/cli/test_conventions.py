@@ -15,7 +15,7 @@ import in_process
 from parshall.cli import main as cli
 from parshall.errors import UsageError
 from parshall.host.rotation import Rotation
-from parshall.instruments.capture import Capture, Output, Ring
+from parshall.instruments.capture import SNAPLEN_MAX, Capture, Output, Ring
 from parshall.instruments.generate import Generator, Receiver
 from parshall.instruments.live_sizes import count_live
 from parshall.instruments.path import PathProfile
@@ -48,6 +48,8 @@ SUFFIXES = {
     "N": [("1000", 1000), ("10k", 10_000), ("2M", 2_000_000), ("1.5k", 1500)],
     "RATE": [("900k", 900e3), ("10M", 10e6), ("1G", 1e9), ("2.5G", 2.5e9)],
     "SIZE": [("65536", 65536), ("64K", 65536), ("1M", 1 << 20)],
+    "SHARE": [("0.6", 0.6), ("60%", 0.6), ("1e-3", 1e-3), ("0.1 %", 1e-3)],
+    "PERCENT": [("95", 95), ("95%", 95), ("99.5 %", 99.5)],
     "N[,N...]": [("0", [0]), ("0,2", [0, 2]), ("0-3", [0, 1, 2, 3])],
 }
 
@@ -133,6 +135,12 @@ def test_values_take_their_suffixes(words, option):
     if suffixes:
         with pytest.raises(UsageError, match=rf"^{option.opts[-1]} x1: expected "):
             command.make_context("test", [option.opts[-1], "x1"])
+
+
+@pytest.mark.parametrize(("words", "length"), [(["-s", "0"], SNAPLEN_MAX), (["-s", "96"], 96), ([], SNAPLEN_MAX)])
+def test_a_snapshot_length_of_0_is_the_longest_as_of_tcpdump(words, length):
+    context = COMMANDS[("capture",)].make_context("test", words, resilient_parsing=True)
+    assert context.params["snaplen"] == length
 
 
 PYTHON = {

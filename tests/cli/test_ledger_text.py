@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from parshall.cli.ledger_text import ledger_lines, short_filter
+from parshall.cli.ledger_text import capture_ledger_lines, ledger_lines, short_filter
 
 
 def account(hook: str, logged: int) -> dict[str, Any]:
@@ -20,6 +20,33 @@ def test_the_cost_ends_with_the_bytes_per_record(records, end):
     cost = {"programs": [], "reader_cpu_s": 0.5, "wall_s": 2.0, "log_bytes": 2_000_000}
     hooks = [account("tcp_ingress", records // 4), account("tcp_egress", records * 3 // 4), account("tcp_flow", 77)]
     assert ledger_lines({"hooks": hooks, "cost": cost})[-1].endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(38_008, "38,008 bytes"), (1, "1 byte"), (99_999, "99,999 bytes"), (100_000, "0.1 MB")]
+)
+def test_a_small_log_is_written_in_bytes(size, text):
+    cost = {"programs": [], "reader_cpu_s": 0.5, "wall_s": 2.0, "log_bytes": size}
+    assert ledger_lines({"hooks": [account("tcp_ingress", 1)], "cost": cost})[-1].endswith(f"; {text} written")
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern"),
+    [
+        ("day.pcapng.zst", "day.*.pcapng.zst"),
+        ("to/a.b.pcap", "to/a.b.*.pcap"),
+        ("to.d/day", "to.d/day.*"),
+        ("day.gz", "day.*.gz"),
+        (".hidden", ".hidden.*"),
+    ],
+)
+def test_a_series_of_files_has_the_pattern_of_their_names(file, pattern):
+    interface = account("eth0", 3)
+    subscriber = {"file": file, "filter": "", "interfaces": [interface]}
+    cost = {"programs": [], "reader_cpu_s": 0.5, "wall_s": 2.0, "log_bytes": 0}
+    ledger = {"subscribers": [subscriber], "complete": True, "cost": cost}
+    assert capture_ledger_lines(ledger, rotates=True)[0] == f"{pattern}: everything"
+    assert capture_ledger_lines(ledger)[0] == f"{file}: everything"
 
 
 def test_a_filter_is_shown_on_one_short_line():

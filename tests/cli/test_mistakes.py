@@ -18,7 +18,7 @@ MISTAKES = [
     (("tcp", "--port", "70000"), "--port 70000: expected a port from 1 to 65535"),
     (("tcp", "--pid", "self"), "--pid self: expected a whole number"),
     (("gen", "-i", "lo", "--seed", "x"), "--seed x: expected a whole number"),
-    (("gen", "-i", "lo", "--load", "x"), "--load x: expected a number"),
+    (("gen", "-i", "lo", "--load", "x"), "--load x: expected a share such as 0.05 or 5%"),
     (("tcp", "-c", "1"), "No such option: -c; see `parshall tcp --help`"),
     (("gen", "-i", "lo", "--rate", "10kpps"), "--rate 10kpps: counts bits; packets per second are --pps"),
     (("gen", "-i", "lo", "--pps", "10mbps"), "--pps 10mbps: counts packets; bits per second are --rate"),
@@ -49,6 +49,10 @@ MISTAKES = [
     ),
     (("lab", "check", "siftr", "--copies", "3"), "--copies 3: expected an even number: copies are compared two by two"),
     (("lab", "run", "siftr", "--against", "nosuch"), "--against nosuch: no such program; name a parshall command"),
+    (("path", "--share", "5"), "--share 5: expected more than 0 % and at most 100 %"),
+    (("router", "capacity", "--loss", "1x"), "--loss 1x: expected a share such as 0.05 or 5%"),
+    (("model", "validate", "x.toml", "--loads", "0.3,much"), "--loads much: expected a share such as 0.05 or 5%"),
+    (("cpu", "--limit", "x"), "--limit x: expected percent, such as 95 or 95%"),
     (("help", "tpc"), "no command 'tpc'; did you mean `parshall tcp`?"),
 ]
 
@@ -60,6 +64,15 @@ def test_a_mistake_is_one_line_that_says_what_to_give(arguments: tuple[str, ...]
     assert (answer.returncode, answer.stdout, len(lines)) == (2, "", 1), answer
     assert message in lines[0]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["model", "router", "lab"])
+def test_a_command_without_its_subcommand_lists_them(command: str) -> None:
+    answer = parshall(command)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    lines = answer.stderr.splitlines()
+    assert lines[0] == f"Usage: parshall {command} [OPTIONS] COMMAND [ARGS]..."
+    assert "Commands:" in lines
 
 
 def test_help_of_a_command_is_asked_for_in_both_orders() -> None:

@@ -67,5 +67,10 @@ def test_wrong_requests_are_one_line(tmp_path):
 
 def test_sizes_above_the_maximum_are_reported():
     result = run("--from", "sizes", stdin="40 1600 9000\n")
-    assert "2 of 3 packets are above 1500 bytes" in result.stderr
+    assert "2 of 3 packets are above 1500 bytes, and the distribution leaves them out" in result.stderr
     assert result.returncode == 0
+
+
+def test_counts_have_sizes_above_the_maximum_too():
+    result = run("--from", "sizes", "--to", "dist", stdin="40 1600 9000\n")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "40 1\n1600 1\n9000 1\n", "")

@@ -339,6 +339,13 @@ def test_attached_a_share_of_the_time(router):
     assert 0.5 * (summary["windows"] - 1) < summary["attached_s"] < 3
 
 
+def test_a_measurement_too_short_for_its_windows_says_so(router):
+    done = run("--netns", router.router.namespace, "--share", "5%", "--duration", "1")
+    assert "--share 0.05: a window of 0.5 s comes every 10 s on average, at random; in 1 s the share" in done.stderr
+    done = run("--netns", router.router.namespace, "--share", "95%", "--duration", "6")
+    assert "a window of" not in done.stderr
+
+
 def test_a_cost_that_cannot_be_measured_is_said_with_what_it_needs(router):
     """A router's packets pass no stage of the default between the first and the last."""
     done = run("--netns", router.router.namespace, "--probe-cost", "--duration", "1")

@@ -10,7 +10,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.ledger_text import capture_ledger_lines, short_filter
-from parshall.cli.options import count_option, ring_bytes
+from parshall.cli.options import count_option, ring_bytes, snaplen_option
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
 from parshall.host.messages import report_start, say, show
@@ -39,7 +39,7 @@ def command(
         list[str] | None,
         typer.Option("-w", "--write", metavar="FILE", help="Capture file; - is standard output (repeatable)"),
     ] = None,
-    snaplen: Annotated[int, count_option("-s", "--snaplen", help="Maximum bytes of a packet to keep")] = SNAPLEN_MAX,
+    snaplen: Annotated[int, snaplen_option("-s", "--snaplen", longest=SNAPLEN_MAX)] = SNAPLEN_MAX,
     count: Annotated[int | None, count_option("-c", "--count", help="Stop when every file has N packets")] = None,
     duration: options.Duration = None,
     direction: Annotated[
@@ -149,7 +149,8 @@ def command(
         summary = capture.stop()
     # Standard output may carry the packets.
     if as_json or not quiet:
-        _show(summary, as_json, sys.stderr if any(str(output.path) == "-" for output in outputs) else sys.stdout)
+        json_to = sys.stderr if any(str(output.path) == "-" for output in outputs) else sys.stdout
+        _show(summary, as_json, json_to, rotates=rotate_size is not None or rotate_time is not None)
     if summary.failure:
         say("capture", summary.failure)
         return 1
@@ -174,11 +175,11 @@ def _progress(status: dict[str, Any], rate_pps: float) -> str:
     )
 
 
-def _show(summary: Summary, as_json: bool, where: Any) -> None:
+def _show(summary: Summary, as_json: bool, json_to: Any, *, rotates: bool) -> None:
     if as_json:
-        print(json.dumps(asdict(summary)), file=where)
+        print(json.dumps(asdict(summary)), file=json_to)
     else:
-        show(*capture_ledger_lines(summary.ledger), file=sys.stderr)
+        show(*capture_ledger_lines(summary.ledger, rotates=rotates), file=sys.stderr)
 
 
 def _list(as_json: bool) -> int:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.options import number_option, time_option
+from parshall.cli.options import percent_option, time_option
 from parshall.errors import CommandError, UsageError
 from parshall.host import privileges
 from parshall.host.command import exit_status
@@ -38,9 +38,7 @@ def command(
         list[str] | None, typer.Argument(metavar="[trim FILE | -- CMD...]", help="File to summarise, or CMD to run")
     ] = None,
     interval: Annotated[float, time_option("--interval", help="Time between two samples: 0.5, 500ms")] = 0.5,
-    limit: Annotated[
-        float, number_option("-l", "--limit", metavar="PERCENT", help="Summarise while idle is below this")
-    ] = 95.0,
+    limit: Annotated[float, percent_option("-l", "--limit", help="Summarise while idle is below this")] = 95.0,
     all_lines: Annotated[bool, typer.Option("-a", "--all", help="Summarise the whole time")] = False,
     duration: options.Duration = None,
     per_cpu: Annotated[bool, typer.Option("--per-cpu", help="Print each CPU, too, not only their sum")] = False,

@@ -35,7 +35,7 @@ def command(
         str, typer.Option("--extcap-capture-filter", metavar="EXPR", help="Capture filter, pcap-filter(7) syntax")
     ] = "",
     _version: Annotated[str | None, typer.Option("--extcap-version", metavar="V", help="Version of Wireshark")] = None,
-    snaplen: Annotated[int, common.count_option("--snaplen", help="Maximum bytes of a packet to keep")] = SNAPLEN_MAX,
+    snaplen: Annotated[int, common.snaplen_option("--snaplen", longest=SNAPLEN_MAX)] = SNAPLEN_MAX,
     hook: Annotated[str, typer.Option("--hook", metavar="auto|tcx|xdp", help="Hook")] = "auto",
     buffer: Annotated[int, common.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
     promiscuous: Annotated[bool, typer.Option("--promiscuous", help="Capture packets for other hosts, too")] = False,

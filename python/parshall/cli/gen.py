@@ -9,7 +9,7 @@ import typer
 
 from parshall.cli import gen_receive, options
 from parshall.cli.gen_text import account_lines
-from parshall.cli.options import count_option, number_option, numbers_option, rate_option
+from parshall.cli.options import count_option, numbers_option, rate_option, share_option
 from parshall.cli.watch import watch
 from parshall.host.messages import report_start, say, show
 from parshall.host.stopping import Stopping
@@ -39,9 +39,7 @@ def command(
         float | None, rate_option("--rate", counted="bits", help="Bits of frames per second: 500M, 2.5G")
     ] = None,
     pps: Annotated[float | None, rate_option("--pps", counted="packets", help="Packets per second: 900k, 1M")] = None,
-    load: Annotated[
-        float | None, number_option("--load", metavar="SHARE", help="Share of --line, above 0 and up to 1")
-    ] = None,
+    load: Annotated[float | None, share_option("--load", help="Share of --line, above 0 and up to 1")] = None,
     line: Annotated[
         float | None, rate_option("--line", counted="bits", help="Line rate for --load, with preamble and gap: 1G")
     ] = None,

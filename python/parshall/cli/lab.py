@@ -16,7 +16,7 @@ from parshall.host.messages import progress_line, say, show, show_paragraphs
 from parshall.host.quantities import long_time_text, many
 from parshall.host.stopping import Stopping
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 BUDGET_S = 20 * 60.0
 # What is shown of a statement.

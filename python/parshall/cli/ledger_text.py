@@ -1,8 +1,10 @@
 """The ledger as lines of text: one row for each account, then the cost."""
 
+import re
 from typing import Any
 
 from parshall.errors import printable
+from parshall.host.quantities import bytes_text
 
 _FILTER_SHOWN = 120
 _RECORDS_FOR_MEAN = 1000
@@ -19,15 +21,25 @@ def ledger_lines(ledger: dict[str, Any]) -> list[str]:
     return [*lines, "  " + _cost_line(ledger["cost"], records)]
 
 
-def capture_ledger_lines(ledger: dict[str, Any]) -> list[str]:
-    """Return the ledger of a capture: an account for each file and interface, and the cost."""
+def capture_ledger_lines(ledger: dict[str, Any], *, rotates: bool = False) -> list[str]:
+    """Return the ledger of a capture: an account for each file, or series of files, and interface, and the cost."""
     lines = []
     for subscriber in ledger["subscribers"]:
-        lines.append(f"{subscriber['file'] or 'packets'}: {short_filter(subscriber['filter'])}")
+        file = subscriber["file"] or "packets"
+        lines.append(f"{_series(file) if rotates else file}: {short_filter(subscriber['filter'])}")
         lines += _table([(account["hook"], account) for account in subscriber["interfaces"]])
     if not ledger["complete"]:
         lines.append("  the keeper of the ring died and its counts are lost, so the ledger does not balance")
     return [*lines, "  " + _cost_line(ledger["cost"])]
+
+
+def _series(file: str) -> str:
+    """Return the pattern of the names of a series: ``day.pcapng.zst`` is written as ``day.000001.pcapng.zst``, ..."""
+    directory, slash, name = file.rpartition("/")
+    plain = re.sub(r"\.(gz|zst|lz4)$", "", name)
+    # A name that begins with its only dot has no suffix.
+    end = plain.rfind(".") if plain.rfind(".") > 0 else len(plain)
+    return f"{directory}{slash}{name[:end]}.*{name[end:]}"
 
 
 def _table(accounts: list[tuple[str, dict[str, Any]]]) -> list[str]:
@@ -60,7 +72,7 @@ def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
     if all(program["program"].startswith(_READER_PREFIX) for program in timed):
         hooks = "hooks not timed: none ran in a timed window" + (f"; {hooks}" if hooks else "")
     reader = f"reader {cost['reader_cpu_s']:.2f} CPU s in {cost['wall_s']:.1f} s"
-    written = f"; {cost['log_bytes'] / 1e6:.1f} MB written" if cost["log_bytes"] else ""
+    written = f"; {bytes_text(cost['log_bytes'])} written" if cost["log_bytes"] else ""
     # The schema and the flow table outweigh fewer records.
     if written and records >= _RECORDS_FOR_MEAN:
         written += f", {cost['log_bytes'] / records:.1f} bytes per record"

@@ -127,11 +127,20 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
     from parshall.cli.options import HELP_NAMES
     from parshall.errors import ParshallError, UsageError, file_error
     from parshall.host.installation import import_problem
+    from parshall.host.messages import show
 
     try:
         from parshall.cli.tree import command_of
 
         command = command_of(name)
+        if (
+            getattr(command, "commands", None)
+            and not arguments
+            and not getattr(command, "invoke_without_command", False)
+        ):
+            group = typer.Context(command, info_name=f"parshall {name}", help_option_names=HELP_NAMES)
+            show(*group.get_help().splitlines(), file=sys.stderr)
+            return USAGE
         # Not typer's own main, which handles Ctrl-C and closed pipes itself.
         with command.make_context(f"parshall {name}", list(arguments), help_option_names=HELP_NAMES) as context:
             status = command.invoke(context)

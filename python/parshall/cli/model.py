@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.options import count_option, latency_option, number_option, span_option, time_option, whole_option
+from parshall.cli.options import count_option, latency_option, share_option, span_option, time_option, whole_option
 from parshall.errors import UsageError
 from parshall.host.messages import progress_line, report_start, say, show, show_paragraphs
 from parshall.host.stopping import exiting_on_signals
 from parshall.host.whole_file import new_file, write_whole
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _Model = Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or .toml or .json file")]
 _OptionalModel = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Built-in model, or .toml or .json file")]
@@ -89,11 +89,9 @@ def run_model(
     ] = None,
     precision: Annotated[
         float | None,
-        number_option("--precision", metavar="PART", help="Run until intervals at sinks are this narrow: 0.01"),
+        share_option("--precision", help="Run until intervals at sinks are this narrow: 0.01"),
     ] = None,
-    confidence: Annotated[
-        float, number_option("--confidence", metavar="LEVEL", help="Confidence level of the intervals")
-    ] = 0.95,
+    confidence: Annotated[float, share_option("--confidence", help="Confidence level of the intervals")] = 0.95,
     seed: options.Seed = 1,
     threads: Annotated[int | None, count_option("--threads", help="Number of threads [default: all cores]")] = None,
     trace: Annotated[
@@ -296,7 +294,7 @@ def plan_capacity(
     model: _OptionalModel = None,
     settings: _Settings = None,
     sink: _Sink = None,
-    loss: Annotated[float, number_option("--loss", metavar="PART", help="Maximum loss (fraction of packets)")] = 1e-3,
+    loss: Annotated[float, share_option("--loss", help="Maximum loss (fraction of packets)")] = 1e-3,
     p99: Annotated[float | None, latency_option("--p99", help="Maximum 99th percentile of latency: 300us")] = None,
     find: Annotated[
         str | None,
@@ -306,7 +304,7 @@ def plan_capacity(
     duration: Annotated[float, time_option("-d", "--duration", help="Model time of each step, times 4")] = 4.0,
     precision: Annotated[
         float | None,
-        number_option("--precision", metavar="PART", help="Lengthen runs until the interval is this narrow: 0.02"),
+        share_option("--precision", help="Lengthen runs until the interval is this narrow: 0.02"),
     ] = None,
     calibration: Annotated[
         Path | None,

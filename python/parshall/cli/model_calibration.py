@@ -6,6 +6,7 @@ from typing import Any
 
 from parshall.errors import UsageError
 from parshall.host.messages import report_start, say, show
+from parshall.host.quantities import parse_fraction
 
 
 def check_output(option: str, path: Path) -> None:
@@ -54,15 +55,12 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
     from parshall.router.traffic import KINDS
     from parshall.router.validation import validate as measure
 
+    shares = [parse_fraction("--loads", each) for each in loads.split(",")]
     calibration = Calibration.read(path)
     _warn(calibration, "validate")
     kinds = traffic.split(",")
     if unknown := [kind for kind in kinds if kind not in KINDS or kind == "none"]:
         raise UsageError(f"--traffic {unknown[0]}: expected constant, bursts, poisson, onoff or random")
-    try:
-        shares = [float(each) for each in loads.split(",")]
-    except ValueError:
-        raise UsageError(f"--loads {loads}: expected shares such as 0.3,0.6") from None
     report_start("model validate", "measuring a router beside its model", quiet=quiet)
     found = measure(calibration, kinds=kinds, loads=shares, **workload)
     table = found.table()

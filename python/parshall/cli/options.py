@@ -13,9 +13,10 @@ from parshall.errors import UsageError
 from parshall.host.quantities import (
     parse_bytes,
     parse_count,
+    parse_fraction,
     parse_latency,
-    parse_number,
     parse_numbers,
+    parse_percent,
     parse_port,
     parse_rate,
     parse_seconds,
@@ -57,6 +58,15 @@ def count_option(*names: str, help: str) -> Any:
     return _parsed(parse_count, "N", names, help)
 
 
+def snaplen_option(*names: str, longest: int) -> Any:
+    """Return an option that takes a snapshot length; 0 is the longest, as of tcpdump."""
+
+    def parse(option: str, text: str) -> int:
+        return longest if text.strip() == "0" else parse_count(option, text)
+
+    return _parsed(parse, "N", names, "Maximum bytes of a packet to keep")
+
+
 def size_option(*names: str, help: str) -> Any:
     """Return an option that takes a size: ``65536``, ``64K``, ``1.5G``; the parameter has bytes."""
     return _parsed(parse_bytes, "SIZE", names, help)
@@ -85,9 +95,14 @@ def whole_option(*names: str, metavar: str, help: str, shows_default: bool = Tru
     return _parsed(parse_whole, metavar, names, help, shows_default)
 
 
-def number_option(*names: str, metavar: str, help: str) -> Any:
-    """Return an option that takes a number."""
-    return _parsed(parse_number, metavar, names, help)
+def share_option(*names: str, help: str) -> Any:
+    """Return an option that takes a share of a whole: ``0.6``, ``60%``."""
+    return _parsed(parse_fraction, "SHARE", names, help)
+
+
+def percent_option(*names: str, help: str) -> Any:
+    """Return an option that takes percent: ``95``, ``95%``."""
+    return _parsed(parse_percent, "PERCENT", names, help)
 
 
 def port_option(*names: str, help: str) -> Any:

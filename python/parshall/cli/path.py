@@ -10,21 +10,23 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
-from parshall.cli.options import count_option, log_file, ring_bytes
+from parshall.cli.options import count_option, log_file, ring_bytes, share_option
 from parshall.cli.path_beside import Beside
 from parshall.cli.path_text import NO_COST, stage_lines, summary_lines
 from parshall.cli.watch import watch
 from parshall.errors import UsageError
 from parshall.host.messages import report_start, say, show
-from parshall.host.quantities import many, parse_share
+from parshall.host.quantities import many
 from parshall.host.session import Session
 from parshall.host.stopping import Stopping
 from parshall.instruments.path import PathProfile, PathSummary
 from parshall.instruments.path.histograms import as_object
-from parshall.instruments.path.profile import DEFAULT_PACKETS_MAX, DEFAULT_RING_BYTES
+from parshall.instruments.path.profile import DEFAULT_PACKETS_MAX, DEFAULT_RING_BYTES, WINDOW_S
 from parshall.instruments.path.stages import STAGES, is_receiver_unknown
 
 _TIME_ONLY = "cycles, instructions: not measured (time only)"
+# With fewer windows the share that was attached is far from the one that was requested.
+_WINDOWS_MIN = 10
 _JOIN_OPTIONS = ("files", "join", "output", "quiet", "as_json")
 
 
@@ -63,9 +65,7 @@ def command(
     packets_max: Annotated[
         int, count_option("--packets-max", help="Packets followed at once, a power of two")
     ] = DEFAULT_PACKETS_MAX,
-    share: Annotated[
-        str, typer.Option("--share", metavar="PERCENT", help="Attach the programs this share of the time")
-    ] = "100%",
+    share: Annotated[float, share_option("--share", help="Attach the programs this share of the time")] = 1.0,
     probe_cost: Annotated[bool, typer.Option("--probe-cost", help="Measure what the probes cost the packets")] = False,
     tcp_log: Annotated[
         Path | None, typer.Option("--tcp-log", metavar="FILE", help="Log TCP, too, and join it (with -o)")
@@ -121,7 +121,7 @@ def command(
             groups_max=groups_max,
             packets_max=packets_max,
             buffer_bytes=ring_bytes(buffer),
-            share=parse_share("--share", share),
+            share=share,
             seed=seed,
             probe_cost=probe_cost,
             is_stopping=gives_up,
@@ -130,6 +130,13 @@ def command(
         with profile:
             if (cgroup is not None or by == "cgroup") and is_receiver_unknown(profile.options["stages"]):
                 say("path", "what comes in has no control group without the stage socket_in: add it to --stages")
+            between_s = WINDOW_S / share
+            if duration is not None and share < 1 and duration < _WINDOWS_MIN * between_s and not quiet:
+                say(
+                    "path",
+                    f"--share {share:g}: a window of {WINDOW_S:g} s comes every {between_s:g} s on average, at random; "
+                    f"in {duration:g} s the share may be 0 or much larger",
+                )
             report_start("path", many(len(profile.options["stages"]), "stage"), quiet=quiet)
             watch("path", profile, stopping, _progress, quiet=quiet, duration_s=duration)
         summary = profile.stop()

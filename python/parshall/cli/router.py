@@ -10,13 +10,14 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.model_calibration import check_output
-from parshall.cli.options import count_option, number_option, rate_option, time_option, whole_option
+from parshall.cli.options import count_option, rate_option, share_option, time_option, whole_option
 from parshall.errors import ParshallError, UsageError
 from parshall.host.messages import progress_line, report_start, say, show
+from parshall.host.quantities import many
 from parshall.host.stopping import exiting_on_signals
 from parshall.host.whole_file import new_file
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _Receive = Annotated[
     str, typer.Option("--receive", metavar="rps|threaded", help="Softirq by RPS, or a NAPI thread, on the router's CPU")
@@ -59,9 +60,7 @@ def measure_router(
     pps: Annotated[
         float | None, rate_option("--pps", counted="packets", help="Packets per second: 100k [default: 100k]")
     ] = None,
-    load: Annotated[
-        float | None, number_option("--load", metavar="SHARE", help="Share of the capacity, which is measured first")
-    ] = None,
+    load: Annotated[float | None, share_option("--load", help="Share of the capacity, which is measured first")] = None,
     sizes: _Sizes = "64",
     flows: _Flows = 1,
     count: Annotated[int | None, count_option("-c", "--count", help="Number of packets [default: --duration]")] = None,
@@ -165,12 +164,8 @@ def measure_capacity(
     duration: Annotated[float, time_option("-d", "--duration", help="Length of a trial: 1, 500ms")] = 0.5,
     trials: Annotated[int, count_option("--trials", help="Trials at each rate; all must pass")] = 3,
     repeats: Annotated[int, count_option("--repeats", help="Number of searches")] = 5,
-    resolution: Annotated[
-        float, number_option("--resolution", metavar="SHARE", help="Relative width at which a search ends")
-    ] = 0.02,
-    loss: Annotated[
-        float, number_option("--loss", metavar="SHARE", help="Share of the packets that a trial may lose")
-    ] = 0.0,
+    resolution: Annotated[float, share_option("--resolution", help="Relative width at which a search ends")] = 0.02,
+    loss: Annotated[float, share_option("--loss", help="Share of the packets that a trial may lose")] = 0.0,
     seed: options.Seed = 1,
     router_cpu: _RouterCpu = None,
     sender_cpu: _SenderCpu = None,
@@ -184,7 +179,8 @@ def measure_capacity(
     workload = Traffic(traffic, sizes=sizes, flows=flows, seed=seed)
     with exiting_on_signals(), RouterTestbed(setup) as bed:
         _warn(setup)
-        searches = f"{repeats} searches of some 10 rates, each in up to {trials} trials of {duration:g} s"
+        trials_text = f"up to {many(trials, 'trial')} of {duration:g} s"
+        searches = f"some 10 rates, each in {trials_text}, searched {many(repeats, 'time')}"
         report_start("router", f"measuring the capacity, {receive}: {searches}", quiet=quiet)
         with progress_line("router", "overload", quiet=quiet) as progress:
             beyond = overload(bed, workload, repeats=repeats)

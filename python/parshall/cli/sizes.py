@@ -9,7 +9,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.confinement import confine
-from parshall.cli.options import count_option, number_option
+from parshall.cli.options import count_option, share_option
 from parshall.errors import UsageError
 from parshall.host.messages import progress_line, report_start, show
 from parshall.host.stopping import exiting_on_signals
@@ -38,7 +38,7 @@ def command(
     precision: Annotated[int, count_option("--precision", help="Cells of each array of procfs")] = 1000,
     bin: Annotated[int, count_option("--bin", help="Width of a bin, bytes")] = 20,
     outlier: Annotated[
-        float, number_option("--outlier", metavar="SHARE", help="Share of the packets from which a size is an outlier")
+        float, share_option("--outlier", help="Share of the packets from which a size is an outlier")
     ] = 0.002,
     interface: Annotated[
         str | None, typer.Option("-i", "--interface", metavar="IF", help="Network interface, with --from live")
@@ -85,7 +85,9 @@ def command(
     if as_json or verify or not quiet:
         # Standard output may carry the sizes.
         json_to = (sys.stderr if output is None else sys.stdout) if as_json else None
-        _report(counts, distribution, parameters, draws if verify else None, seed, json_to)
+        # What a dist file has is counted at any size.
+        limit_bytes = None if to == "dist" and not verify else maximum
+        _report(counts, distribution, parameters, draws if verify else None, seed, json_to, limit_bytes)
 
 
 def _reading(inputs: list[str] | None) -> str:
@@ -189,8 +191,9 @@ def _report(
     draws: int | None,
     seed: int,
     json_to: TextIO | None,
+    limit_bytes: int | None,
 ) -> None:
-    """Report the counts and the accuracy of the distribution."""
+    """Report the counts, what of them is above the limit of the distribution, and its accuracy."""
     comparison = None
     if draws is not None:
         if counts is None:
@@ -206,12 +209,12 @@ def _report(
         return
     if counts is not None and counts.ledger:
         show("; ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in counts.ledger.items()), file=sys.stderr)
-    if counts is not None:
-        above = sum(packets for size, packets in counts.pairs if size > parameters.maximum_bytes)
+    if counts is not None and limit_bytes is not None:
+        above = sum(packets for size, packets in counts.pairs if size > limit_bytes)
         if above:
             show(
-                f"{above:,} of {counts.total:,} packets are above {parameters.maximum_bytes} bytes and ignored; "
-                "raise --maximum",
+                f"{above:,} of {counts.total:,} packets are above {limit_bytes} bytes, and the distribution leaves "
+                "them out; raise --maximum",
                 file=sys.stderr,
             )
     if comparison is not None:

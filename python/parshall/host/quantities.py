@@ -81,20 +81,28 @@ def parse_number(option: str, text: str) -> float:
     return number
 
 
+def parse_fraction(option: str, text: str) -> float:
+    """Return a share of a whole, which may exceed it: ``0.6`` or ``60%``."""
+    number = text.strip()
+    try:
+        return parse_number(option, number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except UsageError:
+        raise UsageError(f"{option} {text}: expected a share such as 0.05 or 5%") from None
+
+
+def parse_percent(option: str, text: str) -> float:
+    """Return a number of percent: ``95`` or ``95%``."""
+    try:
+        return parse_number(option, text.strip().removesuffix("%"))
+    except UsageError:
+        raise UsageError(f"{option} {text}: expected percent, such as 95 or 95%") from None
+
+
 def parse_port(option: str, text: str) -> int:
     """Return the number of a port."""
     if not re.fullmatch(r"\s*\d{1,5}\s*", text, re.ASCII) or not 1 <= int(text) <= 65535:
         raise UsageError(f"{option} {text}: expected a port from 1 to 65535")
     return int(text)
-
-
-def parse_share(option: str, text: str) -> float:
-    """Return a share above 0 and at most 1: ``5%`` or ``0.05``."""
-    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*(%?)\s*", text, re.ASCII)
-    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
-    if not 0 < share <= 1:
-        raise UsageError(f"{option} {text}: expected a share such as 5% or 0.05, above 0 and at most 100%")
-    return share
 
 
 def parse_numbers(option: str, text: str) -> list[int]:
@@ -115,6 +123,11 @@ def size_text(size_bytes: int) -> str:
         if size_bytes and size_bytes % (1 << shift) == 0:
             return f"{size_bytes >> shift}{unit}"
     return str(size_bytes)
+
+
+def bytes_text(count: float) -> str:
+    """Return a number of bytes in MB, as links and files are counted; a small one as it is: ``38,008 bytes``."""
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else many(round(count), "byte")
 
 
 def duration_text(time_ns: float | None) -> str:

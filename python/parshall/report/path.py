@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from parshall.errors import UsageError, naming_damage
 from parshall.figures.path import PathReduction, figures_of, reduce, reduce_histograms
 from parshall.figures.path.axes import time_text
-from parshall.host.quantities import many
+from parshall.host.quantities import bytes_text, many
 from parshall.instruments.path.histograms import PathHistograms
 from parshall.instruments.path.stages import WHOLE
 from parshall.report.account import Account, hook_accounts, total
@@ -182,7 +182,7 @@ def sentences(
     if cost.get("wall_s"):
         texts.append(
             f"The reader took {cost['reader_cpu_s']:.2f} CPU seconds in {cost['wall_s']:.1f} s and wrote "
-            f"{cost['log_bytes'] / 1e6:,.1f} MB."
+            f"{bytes_text(cost['log_bytes'])}."
         )
     return texts
 

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from parshall.figures import Reduction
-from parshall.host.quantities import many
+from parshall.host.quantities import bytes_text, many
 from parshall.instruments.tcp_log import gap_sentence
 from parshall.report.account import FLOW_HOOK, Account, hook_accounts, total
 
@@ -58,7 +58,7 @@ def flows_sentence(reduction: Reduction, labels: Mapping[int, str]) -> str | Non
         return None
     rows = moved.sort("bytes", descending=True, maintain_order=True).head(_CONNECTIONS_NAMED)
     parts = [
-        f"{labels[row['flow']]} moved {_amount(row['bytes'])}"
+        f"{labels[row['flow']]} moved {bytes_text(row['bytes'])}"
         + (f" at {row['Mbps']:,.1f} Mbit/s" if row["Mbps"] is not None else "")
         + f" ({row['bytes'] / reduction.counted_bytes:.0%})"
         + (f", retransmitting {many(row['retransmitted'], 'segment')}" if row["retransmitted"] else "")
@@ -106,10 +106,6 @@ def _cost(ledger: Mapping[str, Any], records: int) -> list[str]:
         size = f" ({cost['log_bytes'] / records:,.0f} bytes per record)" if is_mean else ""
         sentences.append(
             f"The reader took {cost['reader_cpu_s']:.2f} CPU seconds in {cost['wall_s']:.1f} s "
-            f"({share:.1%} of one CPU) and wrote {cost['log_bytes'] / 1e6:,.1f} MB{size}."
+            f"({share:.1%} of one CPU) and wrote {bytes_text(cost['log_bytes'])}{size}."
         )
     return sentences
-
-
-def _amount(count_bytes: int) -> str:
-    return f"{count_bytes / 1e6:,.1f} MB" if count_bytes >= 100_000 else many(count_bytes, "byte")

@@ -21,6 +21,8 @@ RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
 DEFAULT_PACKETS_MAX = 1 << 16
 # Between the first moment and the last of a measurement, programs are attached and detached for so long at most.
 _START_AND_END_S = 0.2
+# A window of `share`, as in crates/kernel/src/path/run.rs.
+WINDOW_S = 0.5
 GROUPS = ("none", "interface", "connection", "cgroup", "command")
 
 
