@@ -25,7 +25,7 @@ def account_lines(account: dict[str, Any], duration_s: float | None = None) -> I
     if losses := account["carrier_losses"]:
         yield f"          the interface lost its carrier {'once' if losses == 1 else f'{losses} times'} during the run"
     yield (
-        f"rate      {account['rate_pps']:,.0f} packets/s, {account['rate_bps'] / 1e6:,.1f} Mbit/s of frames, "
+        f"rate      {_rate(account['rate_pps'])} packets/s, {_megabits(account['rate_bps'])} of frames, "
         f"in {account['elapsed_ns'] / 1e9:.6f} s"
     )
     if len(account["senders"]) > 1:
@@ -83,8 +83,21 @@ def _distance(account: dict[str, Any]) -> str:
     return f"Kolmogorov-Smirnov distance {distance:.5f} (5 % critical value: {bound:.5f})"
 
 
-def _row(name: str, values: Sequence[float]) -> str:
-    return f"          {name:10}" + "".join(f"{value:>12,.0f}" for value in values)
+def _quantiles(*rows: tuple[str, Sequence[float]]) -> Iterator[str]:
+    """Yield a table with a column for each probability; columns are as wide as their longest number needs."""
+    cells = [("", list(_PROBABILITIES)), *((name, [f"{value:,.0f}" for value in values]) for name, values in rows)]
+    width = max(12, *(len(cell) + 2 for _, row in cells for cell in row))
+    for name, row in cells:
+        yield f"          {name:10}" + "".join(cell.rjust(width) for cell in row)
+
+
+def _rate(rate: float) -> str:
+    """Return a rate without decimals, or a small one with three digits."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def _megabits(rate_bps: float) -> str:
+    return f"{rate_bps / 1e6:,.1f} Mbit/s" if rate_bps >= 1e5 else f"{rate_bps:.3g} bit/s"
 
 
 def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
@@ -92,9 +105,7 @@ def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
         f"sizes     mean {sizes['mean_bytes']:.2f} bytes, requested {sizes['requested_mean_bytes']:.2f}; "
         f"{_distance(sizes)}"
     )
-    yield "          " + " " * 10 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
-    yield _row("sent", sizes["quantiles_bytes"])
-    yield _row("requested", sizes["requested_quantiles_bytes"])
+    yield from _quantiles(("sent", sizes["quantiles_bytes"]), ("requested", sizes["requested_quantiles_bytes"]))
     if sizes["too_small_share"] > 0:
         yield f"          {sizes['too_small_share']:.2%} of the sizes are too small for the headers and were raised"
 
@@ -108,9 +119,6 @@ def _gaps(gaps: dict[str, Any], distribution: str) -> Iterator[str]:
     if gaps["error_p99"] is not None:
         line += f"; 99th percentile of the error {gaps['error_p99']:.2%} of the gap"
     yield line
-    yield "          " + " " * 10 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
-    yield _row("sent", gaps["quantiles_ns"])
-    if gaps["requested_quantiles_ns"]:
-        yield _row("requested", gaps["requested_quantiles_ns"])
-    yield _row("late", gaps["late_quantiles_ns"])
+    requested = [("requested", gaps["requested_quantiles_ns"])] if gaps["requested_quantiles_ns"] else []
+    yield from _quantiles(("sent", gaps["quantiles_ns"]), *requested, ("late", gaps["late_quantiles_ns"]))
     yield f"          late by {gaps['late_mean_ns']:,.0f} ns on average, {gaps['late_max_ns']:,} ns at most"
