@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from parshall.cli.doctor import _command_rows
 from parshall.host.commands import COMMANDS
+from parshall.host.doctor.decisions import Decision
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 NOBODY = 65534
@@ -98,6 +100,25 @@ def test_under_no_color_a_terminal_gets_no_codes(arguments):
     os.close(shown)
     process.wait(60)
     assert output and b"\x1b" not in output
+
+
+def test_what_several_commands_lack_is_said_once():
+    lack = ("degraded", None, "no netem", "load it")
+    decisions = [
+        Decision("tcp", "works", None, "", ""),
+        Decision("router", *lack),
+        Decision("pcap", "degraded", None, "no tcx", "boot another kernel"),
+        Decision("lab", *lack),
+        Decision("cpu", "works", None, "", ""),
+    ]
+    rows = [(name, str(word), detail, remedy) for name, word, detail, remedy in _command_rows(decisions)]
+    assert rows == [
+        ("tcp", "works", "", ""),
+        ("router", "degraded", "no netem", "load it"),
+        ("pcap", "degraded", "no tcx", "boot another kernel"),
+        ("lab", "degraded", "as router", ""),
+        ("cpu", "works", "", ""),
+    ]
 
 
 def test_failed_probes_have_a_remedy(answer):

@@ -31,6 +31,13 @@ def test_an_old_log_becomes_a_report(tmp_path):
     assert (tmp_path / "figures").is_dir()
 
 
+def test_a_quiet_report_prints_nothing(tmp_path):
+    shutil.copy(SMALL_LOG, tmp_path / "small.arrow")
+    ended = report(tmp_path, "-q")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert (tmp_path / "report.html").is_file()
+
+
 def test_a_report_in_place_of_another_says_so_and_removes_what_the_other_wrote(tmp_path):
     shutil.copy(SMALL_LOG, tmp_path / "first.arrow")
     shutil.copy(SMALL_LOG, tmp_path / "second.arrow")

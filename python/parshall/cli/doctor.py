@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated
@@ -109,7 +109,7 @@ def _print(removed: Sequence[str], decisions: Sequence[Decision], probes: Sequen
     if cleaned and not removed:
         console.print("no leftovers found")
 
-    _print_rows(console, "Commands", [(d.command, _word(d.status, d.cause), d.why, d.remedy) for d in decisions])
+    _print_rows(console, "Commands", list(_command_rows(decisions)))
     _print_rows(console, "Probes", [(p.name, _word(p.status, p.cause), p.detail, p.remedy) for p in probes])
 
     console.print()
@@ -119,6 +119,16 @@ def _print(removed: Sequence[str], decisions: Sequence[Decision], probes: Sequen
         console.print(f"{process}: {forbidden} of {len(probes)} probes could not be tried.")
     counts = [sum(decision.status == status for decision in decisions) for status in ("works", "degraded", "cannot")]
     console.print("Commands: {} work, {} degraded, {} cannot be used.".format(*counts))
+
+
+def _command_rows(decisions: Sequence[Decision]) -> Iterator[tuple[str, Text, str, str]]:
+    """Yield the row of each command; of several that lack the same, the first one says what."""
+    first: dict[tuple[str, str, str], str] = {}
+    for decision in decisions:
+        named = first.setdefault((decision.status, decision.why, decision.remedy), decision.command)
+        is_same = bool(decision.why) and named != decision.command
+        texts = (f"as {named}", "") if is_same else (decision.why, decision.remedy)
+        yield (decision.command, _word(decision.status, decision.cause), *texts)
 
 
 def _print_rows(console: "Console", title: str, rows: Sequence[tuple[str, Text, str, str]]) -> None:

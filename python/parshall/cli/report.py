@@ -30,6 +30,7 @@ def command(
         typer.Option("-o", "--output", metavar="DIR", help="Output directory [default: see below]"),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report")] = None,
+    quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Write report.html, a self-contained page, and its figures as PNG and SVG.
@@ -39,13 +40,13 @@ def command(
     otherwise, as for the study in DIR, report-DIR in the current directory.
     """
     if any((path / BUNDLE_FILE).is_file() for path in inputs):
-        _report_studies(inputs, output, title, as_json)
+        _report_studies(inputs, output, title, quiet, as_json)
         return
     paths = logs_of(inputs)
     directory = output or _own_directory(paths[0].parent)
     is_replaced = os.access(directory / PAGE, os.F_OK)
     testbed_file = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
-    with exiting_on_signals(), progress_line("report", "preparing") as show_progress:
+    with exiting_on_signals(), progress_line("report", "preparing", quiet=quiet) as show_progress:
         # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
         from parshall.instruments.path.histograms import PathHistograms, is_path_histograms
         from parshall.instruments.path.log import PathLog, is_path_log
@@ -82,7 +83,7 @@ def command(
                 testbed=_testbed(testbed_file) if testbed_file else None,
                 progress=show_progress,
             )
-    _show(report, is_replaced, as_json)
+    _show(report, is_replaced, quiet, as_json)
 
 
 def _check_log(path: Path) -> None:
@@ -99,24 +100,24 @@ def _check_log(path: Path) -> None:
         )
 
 
-def _show(report: Path, is_replaced: bool, as_json: bool) -> None:
+def _show(report: Path, is_replaced: bool, quiet: bool, as_json: bool) -> None:
     if as_json:
         show(json.dumps({"report": str(report), "replaced": is_replaced}))
-    else:
+    elif not quiet:
         show(f"{report} (replaced the report that was there)" if is_replaced else report)
 
 
-def _report_studies(inputs: list[Path], output: Path | None, title: str | None, as_json: bool) -> None:
+def _report_studies(inputs: list[Path], output: Path | None, title: str | None, quiet: bool, as_json: bool) -> None:
     if len(inputs) > 2:
         raise UsageError(f"{inputs[2]}: a third study; give one, or two to compare: before and after")
     # A study may be of others: it is read only.
     output = output or _here(inputs[-1])
     is_replaced = os.access(output / PAGE, os.F_OK)
-    with exiting_on_signals(), progress_line("report", "drawing the study"):
+    with exiting_on_signals(), progress_line("report", "drawing the study", quiet=quiet):
         from parshall.lab.report import write_report
 
         report = write_report(inputs, output, title)
-    _show(report, is_replaced, as_json)
+    _show(report, is_replaced, quiet, as_json)
 
 
 def _own_directory(directory: Path) -> Path:
