@@ -225,6 +225,7 @@ int BPF_PROG(path_tcp_receive, struct sock *sk, struct sk_buff *skb)
 	if (packet && options.reads_headers)
 		bpf_get_socket_cookie(sk);
 	note_delivery(packet, place, skb, sk);
+	note_reception(packet, skb, sk);
 	return 0;
 }
 

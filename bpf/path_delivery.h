@@ -71,6 +71,59 @@ static __always_inline void note_delivery(struct path_packet *packet, __u32 plac
 }
 
 /*
+ * An established connection processes the packet. A CPU that works on the backlog of a socket may be interrupted by the
+ * arrival of another packet for the same socket, which goes to the end of that backlog: it is delivered later, and the
+ * data that becomes ready is not its own.
+ */
+static __always_inline void note_reception(const struct path_packet *packet, const struct sk_buff *skb, const struct sock *sk)
+{
+	struct path_cpu *now = options.stages & BIT(STAGE_DATA_READY) ? this_cpu() : 0;
+
+	if (!now)
+		return;
+	now->receiving = packet && !packet->is_ignored ? (__u64)skb : 0;
+	now->receiving_begun_ns = packet ? packet->time_ns : 0;
+	now->receiving_to = (__u64)sk;
+}
+
+/* Whether a socket is one that the packet's headers name; what it does not say itself, as UDP without connect(2), fits. */
+static __always_inline int is_addressee(const struct path_cpu *now, const struct sock *sk)
+{
+	const struct sock_common *common = &sk->__sk_common;
+
+	return sk->sk_protocol == now->delivering_protocol && common->skc_num == now->delivering_port &&
+	       common->skc_net.net == now->delivering_net &&
+	       (!common->skc_dport || common->skc_dport == now->delivering_from_port) &&
+	       (!common->skc_daddr || common->skc_family != AF_INET || common->skc_daddr == now->delivering_from_address);
+}
+
+/* The sk_buff whose data is ready at a socket, and when its packet began; 0 if that is not known. */
+static __always_inline __u64 ready_packet(struct path_cpu *now, const struct sock *sk, __u64 *begun_ns)
+{
+	__u64 skb;
+
+	if (sk->sk_protocol == IPPROTO_TCP && sk->__sk_common.skc_state == TCP_ESTABLISHED &&
+	    options.stages & BIT(STAGE_TCP_RECEIVE)) {
+		if (now->receiving_to != (__u64)sk)
+			return 0;
+		skb = now->receiving;
+		*begun_ns = now->receiving_begun_ns;
+		now->receiving = 0;
+		/* The packet that interrupted this one keeps its place. */
+		if (now->delivering == skb)
+			now->delivering = 0;
+		return skb;
+	}
+	/* Other sockets of this CPU may become ready, too: local ones, those of netlink. */
+	if (!now->delivering || (now->delivering_to ? now->delivering_to != (__u64)sk : !is_addressee(now, sk)))
+		return 0;
+	skb = now->delivering;
+	*begun_ns = now->delivering_begun_ns;
+	now->delivering = 0;
+	return skb;
+}
+
+/*
  * Whether a full accept queue refuses a packet, which the kernel then frees like one that it has used. An ACK that returns a
  * SYN cookie looks like any other.
  */
@@ -115,17 +168,6 @@ static __noinline int note_addressee(const struct sk_buff *skb, const struct net
 	__builtin_memcpy(&now->delivering_from_port, head, 2);
 	now->delivering_port = number16(head + 2);
 	return 0;
-}
-
-/* Whether a socket is one that the packet's headers name; what it does not say itself, as UDP without connect(2), fits. */
-static __always_inline int is_addressee(const struct path_cpu *now, const struct sock *sk)
-{
-	const struct sock_common *common = &sk->__sk_common;
-
-	return sk->sk_protocol == now->delivering_protocol && common->skc_num == now->delivering_port &&
-	       common->skc_net.net == now->delivering_net &&
-	       (!common->skc_dport || common->skc_dport == now->delivering_from_port) &&
-	       (!common->skc_daddr || common->skc_family != AF_INET || common->skc_daddr == now->delivering_from_address);
 }
 
 #endif

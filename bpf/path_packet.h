@@ -78,6 +78,9 @@ struct path_cpu {
 	__u64 delivering;   /* the sk_buff that was last given to a socket; until its data is ready */
 	__u64 delivering_begun_ns; /* when that packet began: the next one in the same sk_buff began later */
 	__u64 delivering_to; /* its socket; 0: not known, but where it is bound to */
+	__u64 receiving; /* the sk_buff that an established connection was last seen to process; until its data is ready */
+	__u64 receiving_begun_ns;
+	__u64 receiving_to;
 	const struct net *delivering_net;
 	__u32 delivering_from_address; /* low bits, network byte order */
 	__u16 delivering_from_port;    /* network byte order */

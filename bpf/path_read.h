@@ -57,18 +57,14 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 	struct path_identity *identity;
 	struct path_cpu *now = this_cpu();
 	struct path_packet *packet;
-	__u64 skb, cookie;
+	__u64 skb, cookie, begun_ns = 0;
 	__u32 place;
 
-	if (!now || !now->delivering)
+	skb = now ? ready_packet(now, sk, &begun_ns) : 0;
+	if (!skb)
 		return 0;
-	/* Other sockets of this CPU may become ready, too: local ones, those of netlink. */
-	if (now->delivering_to ? now->delivering_to != (__u64)sk : !is_addressee(now, sk))
-		return 0;
-	skb = now->delivering;
-	now->delivering = 0;
 	packet = find_packet((const void *)skb, &place);
-	if (!packet || packet->is_ignored || packet->time_ns != now->delivering_begun_ns ||
+	if (!packet || packet->is_ignored || packet->time_ns != begun_ns ||
 	    packet->seen & BIT(STAGE_DATA_READY))
 		return 0;
 	fresh.ready_ns = bpf_ktime_get_ns();

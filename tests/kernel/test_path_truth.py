@@ -195,6 +195,32 @@ def test_delivered_and_sent_packets_of_tcp(router, tmp_path):
     assert {row["kind"] for row in found["summary"].reads} >= {"read", "whole"}
 
 
+def test_data_is_ready_after_its_packet_was_received(bed, tmp_path):
+    """A packet that interrupts the work on a socket's backlog waits in it; what becomes ready then is not its data."""
+    sender, reader = bed.host("sender"), bed.host("reader")
+    address = bed.link(sender, reader).address(reader)
+    with measured(tmp_path, reader, {"stages": READING}) as found:
+        with connection(sender, reader, address, 9009) as (active, passive):
+            end_s = time.monotonic() + 2
+
+            def send():
+                os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+                while time.monotonic() < end_s:
+                    active.sendall(bytes(65536))
+                active.shutdown(socket.SHUT_WR)
+
+            sending = threading.Thread(target=send)
+            sending.start()
+            while passive.recv(1 << 20):
+                pass
+            sending.join()
+    packets = found["log"].packets
+    both = packets.filter(pc.and_(pc.is_valid(packets["tcp_receive_ns"]), pc.is_valid(packets["data_ready_ns"])))
+    assert both.num_rows > 1000
+    early = pc.less(both["data_ready_ns"], both["tcp_receive_ns"])
+    assert pc.sum(early).as_py() == 0, f"of {both.num_rows} packets"
+
+
 def test_a_thread_that_was_woken_for_earlier_data_is_not_the_reader_of_later_data(bed, tmp_path, one_cpu, until):
     """It gets the CPU only after another thread has read what it was woken for, and when there is data again."""
     rounds = 100
