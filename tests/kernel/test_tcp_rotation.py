@@ -224,6 +224,20 @@ def test_what_cannot_rotate_is_refused_in_one_line(words: tuple[str, ...], messa
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_and_a_series_of_one_name_do_not_come_about(tmp_path: Path) -> None:
+    """Reading by the name would take one of them, and leave the other out without a word."""
+    path = tmp_path / "day.arrow"
+    path.write_bytes(b"x")
+    answer = run("tcp", "-o", path, "--rotate-time", "1h", "-d", "1")
+    assert answer.returncode == 2
+    assert "is a file, and the files of a log that rotates are read by this name; name another file" in answer.stderr
+    path.rename(tmp_path / "day.000001.arrow")
+    answer = run("tcp", "-o", path, "-d", "1")
+    assert answer.returncode == 2
+    assert "is the name of a log that rotated, whose files are there; name another file" in answer.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["day.000001.arrow"]
+
+
 def test_a_directory_with_several_logs_is_refused_by_name(tmp_path: Path) -> None:
     for name in ("a.000001.arrow", "a.000002.arrow", "b.arrow"):
         (tmp_path / name).write_bytes(b"x")

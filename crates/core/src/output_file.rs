@@ -50,6 +50,9 @@ pub enum OutputError {
     /// Something else than a file, in a directory whose content others may have made.
     #[error("{}: {what}; remove it, or name another directory", path.display())]
     InTheWay { path: PathBuf, what: &'static str },
+    /// Something else has the name by which this output would be read.
+    #[error("{}: {what}; name another file, or move what is there", path.display())]
+    NameInUse { path: PathBuf, what: &'static str },
     /// An old file of a series could not be removed.
     #[error(
         "{}: cannot be removed to stay within the files that are kept: {source}; remove it",
@@ -64,7 +67,10 @@ pub enum OutputError {
 impl OutputError {
     /// Whether another name would do.
     pub fn is_about_the_name(&self) -> bool {
-        matches!(self, Self::ForeignLink { .. } | Self::InTheWay { .. })
+        matches!(
+            self,
+            Self::ForeignLink { .. } | Self::InTheWay { .. } | Self::NameInUse { .. }
+        )
     }
 }
 

@@ -65,7 +65,11 @@ impl InstrumentError for MeasurementError {
     fn is_usage(&self) -> bool {
         matches!(
             self,
-            Self::Option { .. } | Self::Memory { .. } | Self::Cgroup { .. } | Self::Filter(_)
+            Self::Option { .. }
+                | Self::Memory { .. }
+                | Self::Cgroup { .. }
+                | Self::Filter(_)
+                | Self::Output(OutputError::NameInUse { .. })
         )
     }
 

@@ -20,9 +20,7 @@ pub enum ConvertError {
     )]
     NoFlow { path: String, format: Format },
     /// The log has no such flow.
-    #[error(
-        "--flow {flow}: is not in {path}, which has {flows} flows; docs/convert.md shows how to list them"
-    )]
+    #[error("--flow {flow}: is not in {path}, which has {flows} flows; parshall show lists them")]
     UnknownFlow {
         flow: u32,
         path: String,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use parshall_core::output_file::series::{FileSeries, Rotation};
+use parshall_core::output_file::series::{FileSeries, Rotation, files_of_series};
 use parshall_core::output_file::{OutputError, Place};
 use parshall_core::tcp_log::{LogHeader, LogPart};
 
@@ -21,7 +21,7 @@ pub(super) struct LogFiles {
 
 impl LogFiles {
     /// # Errors
-    /// As [`FileSeries::new`].
+    /// As [`FileSeries::new`], and [`OutputError::NameInUse`].
     pub fn new(
         path: PathBuf,
         mut header: LogHeader,
@@ -31,6 +31,19 @@ impl LogFiles {
             true => Some(FileSeries::new(&path, rotation)?),
             false => None,
         };
+        // A log is read by its name, which a file and a series would share.
+        let in_use = match &series {
+            Some(_) if path.symlink_metadata().is_ok() => {
+                Some("is a file, and the files of a log that rotates are read by this name")
+            }
+            None if !files_of_series(&path).unwrap_or_default().is_empty() => {
+                Some("is the name of a log that rotated, whose files are there")
+            }
+            _ => None,
+        };
+        if let Some(what) = in_use {
+            return Err(OutputError::NameInUse { path, what });
+        }
         header.part = series.as_ref().map(|_| LogPart {
             run: format!("{:x}-{:x}", realtime_ns(), std::process::id()),
             number: 0,

@@ -86,6 +86,6 @@ fn a_flow_that_the_log_does_not_have_is_refused() {
     let error = selected(&[2, 9], Format::Csv, &Ledger::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "--flow 9: is not in test.parshall, which has 3 flows; docs/convert.md shows how to list them"
+        "--flow 9: is not in test.parshall, which has 3 flows; parshall show lists them"
     );
 }

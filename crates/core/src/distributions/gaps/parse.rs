@@ -28,7 +28,7 @@ impl GapDistribution {
             None => mean_gap_ns.ok_or_else(|| DistributionError::Syntax {
                 text: text.to_string(),
                 reason: "the mean is missing".into(),
-                expected: "mean=TIME, or a rate",
+                expected: "mean=TIME, or a rate (--rate, --pps)",
             }),
         };
         let distribution = match spec.name() {

@@ -250,7 +250,7 @@ fn messages_say_what_is_expected() {
     for (text, message) in [
         (
             "poisson",
-            "\"poisson\": the mean is missing; expected mean=TIME, or a rate",
+            "\"poisson\": the mean is missing; expected mean=TIME, or a rate (--rate, --pps)",
         ),
         (
             "fixed:mean=0",
