@@ -29,7 +29,9 @@ REQUIREMENT = re.compile(r"([\w-]+)((?:[<>=!~]=?[\w.]+,?)*)")
 
 def modules(requirements: list[str]) -> set[str]:
     names = [REQUIREMENT.match(each)[1] for each in requirements]
-    return {MODULES.get(name, name.replace("-", "_")) for name in names}.union(*(PARTS.get(name, set()) for name in names))
+    return {MODULES.get(name, name.replace("-", "_")) for name in names}.union(
+        *(PARTS.get(name, set()) for name in names)
+    )
 
 
 def imported(source: str) -> set[str]:

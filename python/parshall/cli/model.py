@@ -14,6 +14,7 @@ from parshall.cli import options
 from parshall.cli.options import count_option, latency_option, share_option, span_option, time_option, whole_option
 from parshall.errors import UsageError
 from parshall.host.messages import progress_line, report_start, say, show, show_paragraphs
+from parshall.host.quantities import many
 from parshall.host.stopping import exiting_on_signals
 from parshall.host.whole_file import new_file, write_whole
 
@@ -155,10 +156,15 @@ def run_model(
         for row in results.data["estimates"]
         if row["mean"]
     ]
+    repeats = many(len(results.data["replications"]), "replication")
+    units = "batches of one run" if results.data["options"]["by_batches"] else repeats
+    show(f"means of {units}, +- half the width of their {100 * confidence:g} % intervals:")
     _table(rows, False)
+    if results.data["latencies"]:
+        show("quantiles of all packets:")
     for row in results.data["latencies"]:
         quantiles = ", ".join(f"{100 * part:g} % {ns / 1e3:,.4g} us" for part, ns in row["quantiles"])
-        show(f"latency to {row['sink']}{' of ' + row['class'] if row['class'] else ''}: {quantiles}")
+        show(f"  latency to {row['sink']}{' of ' + row['class'] if row['class'] else ''}: {quantiles}")
 
 
 @app.command("sweep")
