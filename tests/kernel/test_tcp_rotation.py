@@ -36,29 +36,25 @@ def talk(pair: Any, port: int, chunks: int = 50, until: Callable[[], bool] = lam
             transfer(active, passive, 20_000)
 
 
-def without_numbers(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows in an order that does not depend on who wrote them."""
-    return rows.drop("flow").sort("time_ns", "direction", "event", "flow_seq", "pkt_seq")
-
-
 @pytest.mark.parametrize(
     "rotation", [Rotation(rotate_size_bytes=60_000), Rotation(rotate_time_s=0.3)], ids=["size", "time"]
 )
 def test_the_files_are_one_log_and_have_what_a_log_in_one_file_has(
-    pair: Any, tmp_path: Path, one_cpu: int, rotation: Rotation
+    pair: Any, tmp_path: Path, rotation: Rotation
 ) -> None:
     port = next(PORTS)
     path = tmp_path / "day.arrow"
-    with TcpLog(tmp_path / "whole.arrow", port=port) as whole, TcpLog(path, port=port, rotation=rotation) as parts:
+    here = {"port": port, "netns": pair[0].namespace}
+    with TcpLog(tmp_path / "whole.arrow", **here) as whole, TcpLog(path, **here, rotation=rotation) as parts:
         talk(pair, port, until=lambda: len(files_of(path)) >= 4)
         talk(pair, port)
     log, ledger = check_log(path)
     witness, _ = check_log(tmp_path / "whole.arrow")
     assert log.gaps.num_rows == 0
-    # The two logs look at a packet one after the other.
-    columns = ("event", "direction", "flow_seq", "pkt_seq", "payload_bytes", "snd_una", "cwnd_segments")
-    ordered = [rows_of(each).sort("time_ns").select(columns) for each in (log, witness)]
-    assert ordered[0].equals(ordered[1])
+    # The two logs look at a packet one after the other, so their orders and states may differ where two CPUs meet.
+    columns = ["direction", "event", "pkt_seq", "pkt_ack", "pkt_flags", "payload_bytes", "gso_segs"]
+    packets, expected = (rows_of(each).filter(pl.col("event") == "packet").select(columns) for each in (log, witness))
+    assert packets.sort(columns).equals(expected.sort(columns))
     # The sum of the files' accounts is the account that the instrument gives.
     given = parts.summary.ledger
     for account in given["hooks"]:
