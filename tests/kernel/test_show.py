@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accept_queues import Clients, listener_at, overflows
 from conversation import connection, transfer
 from ports import PORTS
 from running_command import RunningCommand, read_until
@@ -229,3 +230,19 @@ def test_a_wrong_request_is_one_line(words: tuple[str, ...], message: str, tmp_p
     assert answer.returncode == 2
     assert answer.stderr.startswith(f"parshall: show: {message}")
     assert answer.stderr.count("\n") == 1
+
+
+def test_a_full_accept_queue_has_a_line(
+    pair: Any, clients_at: Callable[[Any], Clients], tmp_path: Path, until: Callable[..., None]
+) -> None:
+    left, right, address = pair
+    port, path = next(PORTS), tmp_path / "live.arrow"
+    with TcpLog(path, port=port), listener_at(right, address, port, backlog=1):
+        before = overflows(right)
+        clients_at(left).connect(address, port, 12)
+        until("the kernel has refused some", lambda: overflows(right) > before)
+        line = re.compile(
+            rf"^listener {re.escape(address)}:{port} of .*: accept queue of 1 full: [\d,]+ SYNs", re.MULTILINE
+        )
+        until("it is shown", lambda: line.search(run("show", path, "--follow", "-d", "100ms").stdout))
+    assert line.search(run("show", path).stdout)

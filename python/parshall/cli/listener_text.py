@@ -1,5 +1,6 @@
 """The listeners whose accept queue was full, as lines of text."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,21 @@ from parshall.instruments.tcp import LogSummary
 
 def listener_lines(summary: LogSummary) -> list[str]:
     """Return a line for each listener that refused something, and one if some could not be counted."""
-    here = Path("/proc/self/ns/net").stat().st_ino
-    lines = [_line(row, here) for row in summary.listeners]
+    lines = refusing_lines(summary.listeners)
     if summary.segments_unlisted:
         lines.append(f"listeners: {summary.segments_unlisted:,} segments not counted: the table of listeners was full")
     return lines
+
+
+def refusing_lines(listeners: Iterable[dict[str, Any]]) -> list[str]:
+    """Return a line for each listener (a row of `Log.listeners`) that refused something, those with most first."""
+    here = Path("/proc/self/ns/net").stat().st_ino
+
+    def refused(row: dict[str, Any]) -> int:
+        return int(row["syns_refused"] + row["acks_refused"])
+
+    rows = sorted(filter(refused, listeners), key=refused, reverse=True)
+    return [_line(row, here) for row in rows]
 
 
 def _line(row: dict[str, Any], here: int) -> str:

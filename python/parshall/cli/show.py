@@ -1,5 +1,6 @@
 """``parshall show``: the flows of a log as a table in the terminal."""
 
+import contextlib
 import json
 import shutil
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parshall.cli import options
+from parshall.cli.listener_text import refusing_lines
 from parshall.cli.options import count_option, time_option
 from parshall.errors import UsageError, printable
 from parshall.host.messages import progress_line, show
@@ -20,12 +22,12 @@ from parshall.host.stopping import Stopping, exiting_on_signals
 if TYPE_CHECKING:
     import polars as pl
 
-    from parshall.instruments.flow_states import FlowStates
+    from parshall.instruments.flow_states import FlowStates, Follower
 
 COMMAND_SETTINGS = {"epilog": "Sorted by rate (bytes per second, both directions) with --follow, else by bytes."}
 _SORTS = ("rate", "bytes", "acked", "received", "retransmitted", "rtt", "cwnd", "flow")
-# Lines besides those of flows: what the log is, the account, the names of the columns.
-_OTHER_LINES = 5
+# Lines of the table besides those of flows, and the one of the shell.
+_TABLE_LINES = 3
 # Of what does not fit in the width of a terminal, the first goes first.
 _DROPPED_FIRST = ("cwnd", "cc", "pid", "received", "local")
 
@@ -64,7 +66,8 @@ def command(
     title = f"{log}: {many(table.height, 'flow')}, {many(states.records, 'record')}"
     title += "" if opened.complete else f"; incomplete{f': {opened.truncation}' if opened.truncation else ''}"
     notes = [gap_sentence(gap) for gap in opened.gaps.to_pylist()]
-    show(title, *notes, *_account_lines(states.ledger, is_thinned), *_table_lines(table, count))
+    full = refusing_lines(opened.listeners.to_pylist())
+    show(title, *notes, *_account_lines(states.ledger, is_thinned), *full, *_table_lines(table, count))
     return 0
 
 
@@ -90,33 +93,36 @@ def _follow(log: Path, sort: str, count: int | None, interval_s: float, duration
                 shown = _ordered(rated, sort)
             has_ended = follower.has_ended
             is_over = duration_s is not None and time.monotonic() - began_s >= duration_s
-            _draw(log, states, shown, count, is_screen, as_json, has_ended)
+            _draw(log, follower, shown, count, is_screen, as_json, has_ended)
             if has_ended or is_over or stopping.wait(interval_s):
                 break
     if is_screen:
         # The screen of the table is gone; what was last on it stays.
-        _draw(log, states, shown, count, False, as_json, has_ended)
+        _draw(log, follower, shown, count, False, as_json, has_ended)
     return 0
 
 
 def _draw(
     log: Path,
-    states: "FlowStates",
+    follower: "Follower",
     table: "pl.DataFrame",
     count: int | None,
     is_screen: bool,
     as_json: bool,
     ended: bool,
 ) -> None:
+    states = follower.states
     if as_json:
         print(json.dumps(_as_json(log, table, states, ended)), flush=True)
         return
-    when = f"{time.strftime('%H:%M:%S')}"
+    when = time.strftime("%H:%M:%S")
     title = f"{log}: {many(table.height, 'flow')}, {many(states.records, 'record')}, {'ended' if ended else when}"
     is_thinned = any(hook["thinned"] for hook in states.ledger.get("hooks", []))
     size = shutil.get_terminal_size()
-    most = count if not is_screen else min(count or table.height, max(size.lines - _OTHER_LINES, 1))
-    lines = [title, *_account_lines(states.ledger, is_thinned), *_table_lines(table, most)]
+    head = [title, *_account_lines(states.ledger, is_thinned), *refusing_lines(follower.listeners.values())]
+    room = max(size.lines - len(head) - _TABLE_LINES, 1)
+    most = min(count or table.height, room) if sys.stdout.isatty() else count
+    lines = [*head, *_table_lines(table, most)]
     if is_screen:
         width = size.columns
         text = "\r\n".join(f"{printable(line)[:width]}\x1b[K" for line in lines)
@@ -125,18 +131,15 @@ def _draw(
         show(*lines, "")
 
 
-class _screen:
-    """The other screen of a terminal, so that the shell's lines come back at the end."""
-
-    def __init__(self, is_on: bool) -> None:
-        self._is_on = is_on
-
-    def __enter__(self) -> None:
-        if self._is_on:
-            print("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J", end="", flush=True)
-
-    def __exit__(self, *exception: object) -> None:
-        if self._is_on:
+@contextlib.contextmanager
+def _screen(is_on: bool) -> Iterator[None]:
+    """While entered, use the other screen of a terminal, so that the shell's lines come back at the end."""
+    if is_on:
+        print("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J", end="", flush=True)
+    try:
+        yield
+    finally:
+        if is_on:
             print("\x1b[?25h\x1b[?1049l", end="", flush=True)
 
 
