@@ -343,7 +343,7 @@ def test_files_rotate_and_privileges_are_dropped(
 
 
 def test_programs_that_start_together_share_one_ring(place: Place, until: Callable[..., None]) -> None:
-    command = ("tcpdump", "-i", place.interface, "-w", "/dev/null", KIND)
+    command = ("tcpdump", "-Z", "root", "-i", place.interface, "-w", "/dev/null", KIND)
     programs = [Program(place, True, *command) for _ in range(4)]
     try:
         for program in programs:
