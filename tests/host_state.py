@@ -33,6 +33,7 @@ class HostState:
     programs: frozenset[int] = field(default_factory=frozenset)
     links: frozenset[int] = field(default_factory=frozenset)
     processes: frozenset[str] = field(default_factory=frozenset)
+    owner_of_null: int = 0
 
     @classmethod
     def now(cls) -> "HostState":
@@ -42,6 +43,7 @@ class HostState:
             frozenset(bpf_ids(BPF_PROG_GET_NEXT_ID)),
             frozenset(bpf_ids(BPF_LINK_GET_NEXT_ID)),
             frozenset(processes_left()),
+            Path("/dev/null").stat().st_uid,
         )
 
 
@@ -158,6 +160,9 @@ def left_behind(before: HostState) -> list[str]:
             # A program is also held through a link, whose number alone its owner then shows.
             others = ids_held_by_others(key)
             left += [f"eBPF {kind} {number}" for number in sorted(new - others)]
+    # A program that gives up root gives its output to its own user first.
+    if now.owner_of_null != before.owner_of_null:
+        left.append(f"/dev/null with the owner {now.owner_of_null}")
     return left + sorted(now.processes - before.processes)
 
 

@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -381,3 +383,31 @@ def test_the_page_says_how_each_flow_ended(tmp_path):
     # Logs of older versions lack the column.
     page = write_report({"log": log_of(records([1], [0]))}, tmp_path, "t", images=False).read_text()
     assert re.findall(r'data-label="ended by">([^<]*)</td>', page) == [UNKNOWN]
+
+
+def test_times_of_a_log_need_no_pandas():
+    """Arrow gives times with nanoseconds to Python by pandas only, which is an extra."""
+    code = """
+import sys
+class WithoutPandas:
+    def find_spec(self, name, *_):
+        if name == "pandas":
+            raise ImportError(name)
+sys.meta_path.insert(0, WithoutPandas())
+import pyarrow as pa
+from parshall.instruments.tcp_log import gap_sentence, plain_rows
+times = pa.array([1_795_801_325_780_135_913, None], pa.timestamp("ns", "UTC"))
+table = pa.table({"from_time_ns": times, "until_time_ns": times, "cause": ["killed", "restarted"]})
+try:
+    table.to_pylist()
+except ValueError:
+    print("Arrow gives none")
+for row in plain_rows(table):
+    print(gap_sentence(row))
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    arrow, first, second = answer.stdout.splitlines()
+    assert arrow == "Arrow gives none"
+    assert first.startswith("Nothing was logged from 2026-11-27 ")
+    assert second.startswith("Nothing was logged for some time: ")

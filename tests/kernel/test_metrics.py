@@ -19,6 +19,7 @@ from running_command import read_until
 from tcp_logger import Logger, run
 
 import parshall
+from parshall.host.metrics import Metrics
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -122,6 +123,34 @@ def test_a_full_accept_queue_is_a_metric(
         log.end(signal.SIGINT)
     (row,) = [row for row in parshall.read(path).listeners.to_pylist() if row["local_port"] == port]
     assert scraped <= row["syns_refused"] + row["acks_refused"]
+
+
+def test_sockets_that_share_an_address_are_one_series() -> None:
+    """As of servers with SO_REUSEPORT: a series that comes twice makes Prometheus refuse the whole page."""
+    names = {"local_address": "0.0.0.0", "local_port": 80, "netns_inode": 1, "command": "nginx"}
+    metrics = Metrics()
+    hook = {"hook": "tcp_ingress", "seen": 0, "filtered": 0, "thinned": 0, "logged": 0, "lost": {}}
+    cost = {"programs": [], "reader_cpu_s": 0.0, "log_bytes": 0}
+    account = {
+        "ledger": {"hooks": [hook], "cost": cost, "until_time_ns": 1},
+        "flows_open": 0,
+        "flows_ended": {},
+        "srtt": {"bounds_us": [50], "counts": [0, 0], "sum_us": 0},
+        "listeners": [names | {"syns_refused": syns, "acks_refused": 1} for syns in (3, 4)],
+    }
+    metrics.account = lambda: account
+
+    def served() -> list[tuple[str, str, float]]:
+        samples = (sample for metric in metrics.collect() for sample in metric.samples)
+        return [
+            (sample.labels["port"], sample.labels["segment"], sample.value)
+            for sample in samples
+            if sample.name == "parshall_tcp_accept_queue_refused_total"
+        ]
+
+    assert served() == [("80", "syn", 7), ("80", "ack", 2)]
+    account["listeners"] = []
+    assert served() == []
 
 
 @pytest.mark.parametrize("address", ["x", "127.0.0.1:99999", "localhost.invalid:80", "[::1:80", ""])

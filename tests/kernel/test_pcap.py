@@ -366,7 +366,7 @@ def test_programs_that_start_together_share_one_ring(place: Place, until: Callab
 
 
 def test_a_keeper_that_is_killed_ends_the_program_with_libpcaps_error(place: Place) -> None:
-    with Program(place, True, "tcpdump", "-i", place.interface, "-w", "/dev/null") as program:
+    with Program(place, True, "tcpdump", "-Z", "root", "-i", place.interface, "-w", "/dev/null") as program:
         program.wait_for("listening on")
         (ring,) = place.rings().values()
         os.kill(ring["keeper_pid"], signal.SIGKILL)
@@ -376,7 +376,7 @@ def test_a_keeper_that_is_killed_ends_the_program_with_libpcaps_error(place: Pla
 
 
 def test_a_removed_interface_ends_the_program_as_with_a_packet_socket(place: Place) -> None:
-    programs = both(place, "tcpdump", "-i", place.interface, "-w", "/dev/null")
+    programs = both(place, "tcpdump", "-Z", "root", "-i", place.interface, "-w", "/dev/null")
     with programs[0], programs[1]:
         for program in programs:
             program.wait_for("listening on")
@@ -460,7 +460,7 @@ def test_a_program_makes_the_interface_promiscuous(
         shown = place.host.run(["ip", "-d", "link", "show", place.interface]).stdout
         return re.search(r"promiscuity (\d+)", shown)[1]
 
-    with Program(place, True, "tcpdump", "-i", place.interface, "-w", "/dev/null", *options) as program:
+    with Program(place, True, "tcpdump", "-Z", "root", "-i", place.interface, "-w", "/dev/null", *options) as program:
         program.wait_for("listening on")
         assert promiscuity() == expected
         program.end(signal.SIGINT)

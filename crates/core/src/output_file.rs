@@ -4,12 +4,12 @@
 //! Links of other users are not followed, and no links at all below a directory whose content others may have
 //! made. The file's directory is opened once: it is the same one when it is checked and when it is used.
 
+mod error;
 mod place;
 pub mod series;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,62 +17,13 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
+pub use error::OutputError;
 use place::{Spot, check_owner, find, find_below};
 
 /// Interval between attempts to open a FIFO without a reader: an open(2) that waits ignores signals.
 const READER_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum bytes of a name in the name of its temporary file, which must not exceed `NAME_MAX`.
 const NAME_BYTES_KEPT: usize = 200;
-
-/// Why an output file cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages explain the fields")]
-pub enum OutputError {
-    /// It cannot be created.
-    #[error("{}: cannot be written: {source}; name a file in a directory that you may write to", path.display())]
-    Create { path: PathBuf, source: io::Error },
-    /// Another process writes it.
-    #[error("{}: another process is writing it; name another file", path.display())]
-    Busy { path: PathBuf },
-    /// The file or a link to it belongs to another user, in a directory that every user may write to.
-    #[error(
-        "{}: belongs to another user, in a directory that others may write to; name a file elsewhere",
-        path.display()
-    )]
-    Foreign { path: PathBuf },
-    /// A directory on the path is a link of another user, who could lead the file anywhere.
-    #[error(
-        "{}: leads through a symbolic link of another user, {}; name the file without it",
-        path.display(),
-        link.display()
-    )]
-    ForeignLink { path: PathBuf, link: PathBuf },
-    /// Something else than a file, in a directory whose content others may have made.
-    #[error("{}: {what}; remove it, or name another directory", path.display())]
-    InTheWay { path: PathBuf, what: &'static str },
-    /// Something else has the name by which this output would be read.
-    #[error("{}: {what}; name another file, or move what is there", path.display())]
-    NameInUse { path: PathBuf, what: &'static str },
-    /// An old file of a series could not be removed.
-    #[error(
-        "{}: cannot be removed to stay within the files that are kept: {source}; remove it",
-        path.display()
-    )]
-    Remove { path: PathBuf, source: io::Error },
-    /// The caller stopped before another program opened the FIFO for reading.
-    #[error("{}: stopped before a reader opened it", path.display())]
-    Stopped { path: PathBuf },
-}
-
-impl OutputError {
-    /// Whether another name would do.
-    pub fn is_about_the_name(&self) -> bool {
-        matches!(
-            self,
-            Self::ForeignLink { .. } | Self::InTheWay { .. } | Self::NameInUse { .. }
-        )
-    }
-}
 
 /// The path of an output file. [`Place::take`] moves the new file there. Without it, a drop removes the new
 /// file and keeps the old one.
@@ -321,6 +272,7 @@ impl Drop for Place {
 mod tests {
     use super::*;
     use std::fs;
+    use std::io;
     use std::io::{Read, Write};
     use std::os::unix::fs::MetadataExt;
 

@@ -51,7 +51,7 @@ def command(
     if follow:
         return _follow(log, sort or "rate", count, interval, duration, as_json)
     from parshall.instruments.flow_states import FlowStates, states_of
-    from parshall.instruments.tcp_log import gap_sentence, read
+    from parshall.instruments.tcp_log import gap_sentence, plain_rows, read
 
     opened = read(log)
     states = FlowStates()
@@ -65,8 +65,8 @@ def command(
         return 0
     title = f"{log}: {many(table.height, 'flow')}, {many(states.records, 'record')}"
     title += "" if opened.complete else f"; incomplete{f': {opened.truncation}' if opened.truncation else ''}"
-    notes = [gap_sentence(gap) for gap in opened.gaps.to_pylist()]
-    full = refusing_lines(opened.listeners.to_pylist())
+    notes = [gap_sentence(gap) for gap in plain_rows(opened.gaps)]
+    full = refusing_lines(plain_rows(opened.listeners))
     show(title, *notes, *_account_lines(states.ledger, is_thinned), *full, *_table_lines(table, count))
     return 0
 

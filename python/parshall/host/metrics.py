@@ -37,11 +37,14 @@ class Metrics:
         self._lock = threading.Lock()
         # A snapshot may share the overwritten events of hooks in another way than the last one: counters never fall.
         self._highest: dict[tuple[str, ...], float] = {}
+        self._before = self._highest
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics, as prometheus_client wants them."""
+    def collect(self) -> list[Metric]:
+        """Return the metrics, as prometheus_client wants them."""
         with self._lock:
-            yield from self._of(self.account() if self.account else None)
+            # What is not shown any more is forgotten.
+            self._before, self._highest = self._highest, {}
+            return list(self._of(self.account() if self.account else None))
 
     def _of(self, account: dict[str, Any] | None) -> Iterator[Metric]:
         info = InfoMetricFamily("parshall_build", "The version of Parshall.")
@@ -107,19 +110,27 @@ class Metrics:
         yield histogram
 
     def _listeners(self, account: dict[str, Any]) -> Iterator[Metric]:
-        def refused(row: dict[str, Any]) -> int:
-            return int(row["syns_refused"] + row["acks_refused"])
-
-        listeners = sorted(account["listeners"], key=refused, reverse=True)
+        # Several sockets may listen at one address (SO_REUSEPORT); a series is of all of them.
+        refused: dict[tuple[str, ...], list[int]] = {}
+        for row in account["listeners"]:
+            names: tuple[str, ...] = (
+                row["local_address"],
+                str(row["local_port"]),
+                str(row["netns_inode"]),
+                row["command"] or "",
+            )
+            counts = refused.setdefault(names, [0, 0])
+            counts[0] += row["syns_refused"]
+            counts[1] += row["acks_refused"]
+        listeners = sorted(refused.items(), key=lambda item: -sum(item[1]))
         full = CounterMetricFamily(
             "parshall_tcp_accept_queue_refused",
             f"Segments that a full accept queue refused; the {LISTENERS_MAX} listeners that refused most.",
             labels=["address", "port", "netns", "command", "segment"],
         )
-        for row in listeners[:LISTENERS_MAX]:
-            names = [row["local_address"], str(row["local_port"]), str(row["netns_inode"]), row["command"] or ""]
-            self._count(full, [*names, "syn"], row["syns_refused"])
-            self._count(full, [*names, "ack"], row["acks_refused"])
+        for names, (syns, acks) in listeners[:LISTENERS_MAX]:
+            self._count(full, [*names, "syn"], syns)
+            self._count(full, [*names, "ack"], acks)
         yield full
         yield self._gauge(
             "parshall_tcp_listeners_not_shown",
@@ -129,7 +140,7 @@ class Metrics:
 
     def _count(self, family: CounterMetricFamily, labels: list[str], number: float) -> None:
         series = (family.name, *labels)
-        self._highest[series] = max(number, self._highest.get(series, 0))
+        self._highest[series] = max(number, self._before.get(series, 0))
         family.add_metric(labels, self._highest[series])
 
     @staticmethod

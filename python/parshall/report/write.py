@@ -11,6 +11,7 @@ from altair.utils.schemapi import debug_mode
 
 from parshall.errors import UsageError
 from parshall.figures import Legend, Reduction, figures_of, legends, reduction
+from parshall.instruments.tcp_log import plain_rows
 from parshall.report import summary
 from parshall.report.account import Account, findings, flow_accounts, flow_total
 from parshall.report.document import (
@@ -140,7 +141,7 @@ def _part(
             complete=log.complete,
             findings=wrong,
             truncation=log.truncation,
-            gaps=log.gaps.to_pylist(),
+            gaps=plain_rows(log.gaps),
         ),
         "flows_sentence": summary.flows_sentence(reduced, legend.labels),
         "figures": [
@@ -182,7 +183,7 @@ def _rows(shown: pl.DataFrame, legend: Legend) -> list[dict[str, Any]]:
 
 def _full_listeners(log: "Log") -> list[dict[str, Any]]:
     """Return the listeners that refused something, those that refused most first."""
-    refusing = [row for row in log.listeners.to_pylist() if row["syns_refused"] or row["acks_refused"]]
+    refusing = [row for row in plain_rows(log.listeners) if row["syns_refused"] or row["acks_refused"]]
     refusing.sort(key=lambda row: row["syns_refused"] + row["acks_refused"], reverse=True)
     return [row | {"here": _end(row["local_address"], row["local_port"]), "owner": _owner(row)} for row in refusing]
 

@@ -53,6 +53,11 @@ pub enum LogError {
         "{path}: {found}, expected a Parshall TCP state log; make one with: parshall tcp -o FILE"
     )]
     NotALog { path: String, found: String },
+    /// The file has not even a head, as what is left of a new file after a loss of power.
+    #[error(
+        "{path}: {found}, expected a Parshall TCP state log; make one with: parshall tcp -o FILE"
+    )]
+    Headless { path: String, found: &'static str },
     /// The file is no Arrow stream.
     #[error("{path}: not an Arrow stream; make a path log with: parshall path -o FILE")]
     NotAPathLog { path: String },

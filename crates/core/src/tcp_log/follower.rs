@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 
 use super::error::LogError;
@@ -12,8 +12,8 @@ use super::flow::FlowRow;
 use super::header::LogHeader;
 use super::listener::ListenerRow;
 use super::part_reader::{PartReader, Tables};
-use super::series::files_of_log;
-use crate::input_file::open_regular;
+use super::schema::selected;
+use super::series::{GapCause, files_of_log};
 use crate::ledger::Ledger;
 
 /// A log that is being written, read from its newest file on: each call gives what came since the last one.
@@ -23,8 +23,6 @@ pub struct LogFollower {
     part: PartReader<File>,
     schema: SchemaRef,
     tables: Tables,
-    /// Of the files before the current one.
-    ledger: Option<Ledger>,
 }
 
 impl LogFollower {
@@ -33,24 +31,21 @@ impl LogFollower {
     /// # Errors
     /// As [`super::LogReader::open`].
     pub fn open(path: &Path, columns: &[impl AsRef<str>]) -> Result<Self, LogError> {
-        let file = newest(path)?;
-        let part = open(&file)?;
-        let is_wanted = |name: &String| columns.iter().any(|column| column.as_ref() == name);
-        let fields = part.schema.fields().iter();
-        let kept: Vec<_> = fields
-            .filter(|field| is_wanted(field.name()))
-            .cloned()
-            .collect();
-        let schema = Schema::new(kept)
-            .with_metadata(part.schema.metadata().clone())
-            .into();
+        let mut files = files_of_log(path)?;
+        let (file, part) = loop {
+            let file = files.pop().unwrap_or_else(|| path.to_owned());
+            match PartReader::open(&file) {
+                Err(error) if !files.is_empty() && GapCause::of(&error).is_some() => {}
+                opened => break (file, opened?),
+            }
+        };
+        let schema = selected(&part.schema, columns);
         let mut follower = Self {
             path: path.to_owned(),
             file,
             part,
             schema,
             tables: Tables::default(),
-            ledger: None,
         };
         follower.part.select(&follower.schema)?;
         Ok(follower)
@@ -75,30 +70,32 @@ impl LogFollower {
             if let Some(batch) = self.part.next_written_batch(&mut self.tables)? {
                 return Ok(Some(batch));
             }
-            // A file that is not the newest gets no more rows, even when its writer was killed.
-            let file = newest(&self.path)?;
-            if file == self.file || file.file_name() < self.file.file_name() {
+            let Some((file, mut part)) = self.next_file()? else {
                 return Ok(None);
+            };
+            // The writer ends a file before the next one has its name, so this is all that is in it.
+            if let Some(batch) = self.part.next_written_batch(&mut self.tables)? {
+                return Ok(Some(batch));
             }
-            self.begin_file(following(&self.path, &self.file)?.unwrap_or(file))?;
+            part.select(&self.schema)?;
+            self.tables.begin_file(part.is_of_run_of(&self.part));
+            (self.file, self.part) = (file, part);
         }
     }
 
-    fn begin_file(&mut self, file: PathBuf) -> Result<(), LogError> {
-        let mut part = open(&file)?;
-        part.select(&self.schema)?;
-        let run = |part: &PartReader<File>| part.header.part.as_ref().map(|part| part.run.clone());
-        if run(&part) != run(&self.part) {
-            self.tables.bases = self.tables.highest;
+    /// The file after the current one; one that cannot be read is left out.
+    fn next_file(&self) -> Result<Option<(PathBuf, PartReader<File>)>, LogError> {
+        let files = files_of_log(&self.path)?;
+        // Rotation removes the oldest ones: if it is gone, all others came later.
+        let at = files.iter().position(|file| *file == self.file);
+        for file in files.into_iter().skip(at.map_or(0, |at| at + 1)) {
+            match PartReader::open(&file) {
+                Ok(part) => return Ok(Some((file, part))),
+                Err(error) if GapCause::of(&error).is_some() => {}
+                Err(error) => return Err(error),
+            }
         }
-        if let Some(last) = self.tables.ledger.take() {
-            self.ledger = Some(match &self.ledger {
-                Some(sum) => sum.joined(&last),
-                None => last,
-            });
-        }
-        (self.file, self.part) = (file, part);
-        Ok(())
+        Ok(None)
     }
 
     /// The flows that are new or changed since the last call, by number in what was followed.
@@ -113,10 +110,7 @@ impl LogFollower {
 
     /// The account of what was followed so far.
     pub fn ledger(&self) -> Option<Ledger> {
-        match (&self.ledger, &self.tables.ledger) {
-            (Some(before), Some(last)) => Some(before.joined(last)),
-            (before, last) => before.as_ref().or(last.as_ref()).cloned(),
-        }
+        self.tables.account()
     }
 
     /// What is added to the numbers of flows in the batches.
@@ -126,29 +120,7 @@ impl LogFollower {
 
     /// Whether the log has its end.
     pub fn has_ended(&self) -> bool {
-        let ledger = self.tables.ledger.as_ref();
+        let ledger = self.tables.file_ledger();
         self.part.is_complete() && ledger.is_some_and(|ledger| ledger.complete)
     }
-}
-
-fn open(file: &Path) -> Result<PartReader<File>, LogError> {
-    let name = file.display().to_string();
-    let opened = open_regular(file).map_err(|source| LogError::Read {
-        path: name.clone(),
-        source,
-    })?;
-    PartReader::new(opened, name)
-}
-
-fn newest(path: &Path) -> Result<PathBuf, LogError> {
-    let mut files = files_of_log(path)?;
-    Ok(files.pop().unwrap_or_else(|| path.to_owned()))
-}
-
-/// The file after another one.
-fn following(path: &Path, file: &Path) -> Result<Option<PathBuf>, LogError> {
-    let files = files_of_log(path)?;
-    Ok(files
-        .into_iter()
-        .find(|other| other.file_name() > file.file_name()))
 }

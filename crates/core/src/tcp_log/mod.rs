@@ -44,6 +44,8 @@ pub use state_columns::StateColumns;
 pub use writer::{LogWriter, Unwritten};
 
 #[cfg(test)]
+mod series_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

@@ -8,13 +8,16 @@ use super::message_reader::{MessageReader, RawMessage, Step, Truncation};
 use super::rows::{RowDecoder, row_count};
 use super::schema::batch_schema;
 use super::{FlowRow, ListenerRow};
+use crate::input_file::open_regular;
 use crate::ledger::Ledger;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::ipc::MessageHeader;
 use arrow::ipc::convert::try_fb_to_schema;
 use arrow::record_batch::RecordBatch;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{Read, Seek};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What the ticks say.
@@ -23,7 +26,9 @@ pub struct Tables {
     pub flows: BTreeMap<u32, FlowRow>,
     pub listeners: BTreeMap<u32, ListenerRow>,
     /// The last ledger of the file that is read.
-    pub ledger: Option<Ledger>,
+    ledger: Option<Ledger>,
+    /// Of the files before.
+    former: Option<Ledger>,
     /// Added to the numbers of the file that is read: it belongs to another run of the writer, which counted anew.
     pub bases: Bases,
     /// The highest numbers so far.
@@ -38,6 +43,28 @@ pub struct Bases {
 }
 
 impl Tables {
+    /// The last ledger of the file that is read.
+    pub fn file_ledger(&self) -> Option<&Ledger> {
+        self.ledger.as_ref()
+    }
+
+    /// The account of all files so far.
+    pub fn account(&self) -> Option<Ledger> {
+        match (&self.former, &self.ledger) {
+            (Some(former), Some(last)) => Some(former.joined(last)),
+            (former, last) => former.as_ref().or(last.as_ref()).cloned(),
+        }
+    }
+
+    /// Goes on to another file of the log.
+    pub fn begin_file(&mut self, is_same_run: bool) {
+        self.former = self.account();
+        self.ledger = None;
+        if !is_same_run {
+            self.bases = self.highest;
+        }
+    }
+
     fn add_flows(&mut self, rows: Vec<FlowRow>) {
         for mut row in rows {
             row.flow = row.flow.saturating_add(self.bases.flow);
@@ -68,6 +95,18 @@ pub struct PartReader<R: Read> {
     pub truncation: Option<Truncation>,
 }
 
+impl PartReader<File> {
+    /// Opens a file.
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        let name = path.display().to_string();
+        let file = open_regular(path).map_err(|source| LogError::Read {
+            path: name.clone(),
+            source,
+        })?;
+        Self::new(file, name)
+    }
+}
+
 impl<R: Read> PartReader<R> {
     /// Reads the head of a file; `path` names it in errors.
     pub fn new(inner: R, path: String) -> Result<Self, LogError> {
@@ -76,11 +115,15 @@ impl<R: Read> PartReader<R> {
             path: path.clone(),
             found: found.to_string(),
         };
+        let headless = |found| LogError::Headless {
+            path: path.clone(),
+            found,
+        };
         let first = match messages.next_message() {
             Ok(Step::Message(message)) => message,
-            Ok(Step::EndOfFile) => return Err(not_a_log("an empty file")),
+            Ok(Step::EndOfFile) => return Err(headless("an empty file")),
             Ok(Step::EndOfStream) => return Err(not_a_log("an Arrow stream without a schema")),
-            Ok(Step::Cut(_)) => return Err(not_a_log("not even the head of an Arrow stream")),
+            Ok(Step::Cut(_)) => return Err(headless("not even the head of an Arrow stream")),
             Err(LogError::Corrupt { .. }) => return Err(not_a_log("not an Arrow stream")),
             Err(error) => return Err(error),
         };
@@ -106,6 +149,12 @@ impl<R: Read> PartReader<R> {
             has_ended: false,
             truncation: None,
         })
+    }
+
+    /// Whether another file goes on where this one ended: the same run of the writer made it.
+    pub fn is_of_run_of(&self, other: &Self) -> bool {
+        let run = |part: &Self| part.header.part.as_ref().map(|part| part.run.clone());
+        run(self).is_some() && run(self) == run(other)
     }
 
     /// Gives batches of this schema, which has some of the columns of the format.

@@ -6,18 +6,17 @@ use super::header::LogHeader;
 use super::listener::ListenerRow;
 use super::message_reader::Truncation;
 use super::part_reader::{Bases, PartReader, Tables};
+use super::schema::selected;
 use super::series::{self, Gap, GapCause};
-use crate::input_file::open_regular;
 use crate::ledger::Ledger;
 use arrow::array::UInt32Array;
 use arrow::compute::kernels::numeric::add_wrapping;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
-use std::sync::Arc;
 
 /// The files of a log that rotated.
 struct Series<R: Read> {
@@ -36,11 +35,10 @@ pub struct LogReader<R: Read> {
     schema: SchemaRef,
     part: PartReader<R>,
     series: Option<Series<R>>,
-    /// The file that is read, from 0.
+    /// The file that is read, from 0, and the first that can be.
     at: usize,
+    first: usize,
     tables: Tables,
-    /// Of the files that were read to their end.
-    ledger: Option<Ledger>,
     gaps: Vec<Gap>,
     truncation: Option<Truncation>,
     is_complete: bool,
@@ -59,16 +57,16 @@ impl LogReader<File> {
         let path = path.as_ref();
         let files = series::files_of_log(path)?;
         let count = files.len();
-        let open = move |at: usize| {
-            let name = files[at].display().to_string();
-            let file = open_regular(&files[at]).map_err(|source| LogError::Read {
-                path: name.clone(),
-                source,
-            })?;
-            PartReader::new(file, name)
+        let open = move |at: usize| PartReader::open(&files[at]);
+        let mut at = 0;
+        let first = loop {
+            match open(at) {
+                Err(error) if at + 1 < count && GapCause::of(&error).is_some() => at += 1,
+                opened => break opened?,
+            }
         };
-        let first = open(0)?;
         let mut reader = Self::of_part(path.display().to_string(), first);
+        (reader.at, reader.first) = (at, at);
         reader.series = (count > 1).then(|| Series {
             files: count,
             open: Box::new(open),
@@ -103,8 +101,8 @@ impl<R: Read> LogReader<R> {
             part,
             series: None,
             at: 0,
+            first: 0,
             tables: Tables::default(),
-            ledger: None,
             truncation: None,
             is_complete: false,
             surveyed: None,
@@ -118,13 +116,7 @@ impl<R: Read> LogReader<R> {
     /// # Errors
     /// [`LogError::Read`] when zstd has no memory.
     pub fn select(mut self, columns: &[impl AsRef<str>]) -> Result<Self, LogError> {
-        let is_wanted = |name: &String| columns.iter().any(|column| column.as_ref() == name);
-        let kept = (self.schema.fields().iter())
-            .filter(|field| is_wanted(field.name()))
-            .cloned()
-            .collect::<Vec<_>>();
-        let metadata = self.schema.metadata().clone();
-        self.schema = Arc::new(Schema::new(kept).with_metadata(metadata));
+        self.schema = selected(&self.schema, columns);
         self.part.select(&self.schema)?;
         Ok(self)
     }
@@ -162,10 +154,7 @@ impl<R: Read> LogReader<R> {
 
     /// The account of what was read so far.
     pub fn ledger(&self) -> Option<Ledger> {
-        match (&self.ledger, &self.tables.ledger) {
-            (Some(before), Some(last)) => Some(before.joined(last)),
-            (before, last) => before.as_ref().or(last.as_ref()).cloned(),
-        }
+        self.tables.account()
     }
 
     /// Where the log ends early, known after the last batch or a survey.
@@ -199,69 +188,74 @@ impl<R: Read> LogReader<R> {
 
     /// Ends the account of a file, and opens the next one; false when there is none.
     fn begin_next_part(&mut self) -> Result<bool, LogError> {
-        let is_complete = self.part.is_complete();
-        let Some(series) = (self.series.as_ref()).filter(|series| self.at + 1 < series.files)
-        else {
-            self.is_complete = is_complete;
+        let (next, skipped) = self.open_next()?;
+        let Some(mut next) = next else {
+            self.is_complete = self.part.is_complete();
             self.truncation = self.part.truncation.clone();
-            self.end_series();
+            self.end_series(skipped);
             return Ok(false);
         };
-        self.at += 1;
-        let mut next = (series.open)(self.at)?;
         next.select(&self.schema)?;
-        let before = std::mem::replace(&mut self.part, next).header.part;
-        let after = self.part.header.part.clone();
-        let is_same_run =
-            matches!((&before, &after), (Some(before), Some(after)) if before.run == after.run);
+        let is_same_run = next.is_of_run_of(&self.part);
+        let before = std::mem::replace(&mut self.part, next);
         if let Some(bases) = &self.surveyed {
             self.tables.bases = bases[self.at];
             return Ok(true);
         }
-        if !is_same_run {
-            self.tables.bases = self.tables.highest;
-        }
-        let last = self.tables.ledger.take();
-        let from_ns = last.as_ref().map_or(0, |ledger| ledger.until_time_ns);
-        if let Some(last) = last {
-            self.ledger = Some(
-                self.ledger
-                    .as_ref()
-                    .map_or(last.clone(), |sum| sum.joined(&last)),
-            );
-        }
-        let number = |part: &Option<super::LogPart>| part.as_ref().map_or(0, |part| part.number);
-        let cause = if !is_complete {
+        let from_ns = (self.tables.file_ledger()).map_or(0, |ledger| ledger.until_time_ns);
+        self.tables.begin_file(is_same_run);
+        let after = self.part.header.part.as_ref();
+        let number = |part: Option<&super::LogPart>| part.map_or(0, |part| part.number);
+        let follows = number(before.header.part.as_ref()).checked_add(1) == Some(number(after));
+        let cause = if skipped.is_some() {
+            skipped
+        } else if !before.is_complete() {
             Some(GapCause::Killed)
         } else if !is_same_run {
             Some(GapCause::Restarted)
-        } else if number(&after) != number(&before) + 1 {
-            Some(GapCause::FileMissing)
         } else {
-            None
+            (!follows).then_some(GapCause::FileMissing)
         };
+        let until_ns = after.map_or(0, |part| part.began_ns);
         self.gaps.extend(cause.map(|cause| Gap {
             from_ns,
-            until_ns: after.map_or(0, |part| part.began_ns),
+            until_ns,
             cause,
         }));
         Ok(true)
     }
 
-    /// A gap at the end, when a file ended in order, but not the log.
-    fn end_series(&mut self) {
-        let last = self.tables.ledger.as_ref();
-        if self.surveyed.is_none()
-            && self.is_complete
-            && self.part.header.part.is_some()
-            && let Some(ledger) = last.filter(|ledger| !ledger.complete)
+    /// The next file that can be opened, and why those before it cannot.
+    #[allow(clippy::type_complexity)]
+    fn open_next(&mut self) -> Result<(Option<PartReader<R>>, Option<GapCause>), LogError> {
+        let mut skipped = None;
+        while let Some(series) = (self.series.as_ref()).filter(|series| self.at + 1 < series.files)
         {
-            self.gaps.push(Gap {
-                from_ns: ledger.until_time_ns,
-                until_ns: 0,
-                cause: GapCause::FileMissing,
-            });
+            self.at += 1;
+            match (series.open)(self.at) {
+                Ok(part) => return Ok((Some(part), skipped)),
+                Err(error) => skipped = Some(GapCause::of(&error).ok_or(error)?),
+            }
         }
+        Ok((None, skipped))
+    }
+
+    /// A gap at the end, when a file ended in order, but not the log.
+    fn end_series(&mut self, skipped: Option<GapCause>) {
+        if self.surveyed.is_some() {
+            return;
+        }
+        let last = self.tables.file_ledger();
+        let goes_on = self.is_complete
+            && self.part.header.part.is_some()
+            && last.is_some_and(|ledger| !ledger.complete);
+        let cause = skipped.or(goes_on.then_some(GapCause::FileMissing));
+        let from_ns = last.map_or(0, |ledger| ledger.until_time_ns);
+        self.gaps.extend(cause.map(|cause| Gap {
+            from_ns,
+            until_ns: 0,
+            cause,
+        }));
     }
 
     /// The rows with the numbers of the whole log.
@@ -289,15 +283,16 @@ impl<R: Read + Seek> LogReader<R> {
     /// # Errors
     /// [`LogError::Read`], and of a series those of the heads of its files.
     pub fn survey(&mut self) -> Result<(), LogError> {
-        let mut bases = vec![Bases::default()];
+        let mut bases = vec![Bases::default(); self.first + 1];
         self.part.survey(&mut self.tables)?;
         while self.begin_next_part()? {
+            bases.resize(self.at, Bases::default());
             bases.push(self.tables.bases);
             self.part.survey(&mut self.tables)?;
         }
         if let Some(series) = &self.series {
-            self.at = 0;
-            self.part = (series.open)(0)?;
+            self.at = self.first;
+            self.part = (series.open)(self.first)?;
             self.part.select(&self.schema)?;
             self.tables.bases = Bases::default();
         }

@@ -32,6 +32,19 @@ pub fn batch_schema(file: &Schema) -> Option<Schema> {
     in_file.next().is_none().then_some(schema)
 }
 
+/// Some columns of a schema, by name; names that it does not have are ignored.
+pub fn selected(schema: &Schema, columns: &[impl AsRef<str>]) -> SchemaRef {
+    let is_wanted = |name: &String| columns.iter().any(|column| column.as_ref() == name);
+    let fields = schema.fields().iter();
+    let kept: Vec<_> = fields
+        .filter(|field| is_wanted(field.name()))
+        .cloned()
+        .collect();
+    Schema::new(kept)
+        .with_metadata(schema.metadata().clone())
+        .into()
+}
+
 fn field(column: &Column) -> Field {
     Field::new(
         column.name,

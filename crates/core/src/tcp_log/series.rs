@@ -18,6 +18,8 @@ pub enum GapCause {
     Killed,
     /// A file was removed, or is in another directory.
     FileMissing,
+    /// A file has no head: it was new when the host lost power.
+    FileDamaged,
 }
 
 /// A time that a log does not have.
@@ -29,6 +31,20 @@ pub struct Gap {
     pub until_ns: i64,
     /// Why.
     pub cause: GapCause,
+}
+
+impl GapCause {
+    /// Of a file that cannot be opened; `None` if that is no reason to go on without it.
+    pub fn of(error: &LogError) -> Option<Self> {
+        match error {
+            LogError::Headless { .. } => Some(Self::FileDamaged),
+            // Rotation removed it meanwhile.
+            LogError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some(Self::FileMissing)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The files of the log with this name: the file, those of the series of this name, or those of the only series in

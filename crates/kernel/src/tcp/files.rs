@@ -85,19 +85,18 @@ impl LogFiles {
         Ok(created)
     }
 
-    /// Gives the created file its name, and removes those of the series that are too many or too old.
+    /// Gives the created file its name.
     ///
     /// # Errors
     /// [`OutputError`].
     pub fn take(&mut self, place: &mut Place) -> Result<(), OutputError> {
-        let Some(series) = &mut self.series else {
-            return place.take();
-        };
-        series.make_room()?;
-        series.take(place)
+        match &mut self.series {
+            Some(series) => series.take(place),
+            None => place.take(),
+        }
     }
 
-    /// Makes room for the next file before it is created, which may need it.
+    /// Removes those of the series that are too many or too old, so that the next file is within the limits.
     ///
     /// # Errors
     /// [`OutputError::Remove`].

@@ -91,6 +91,7 @@ impl TcpLog {
         let collector = Collector::new(packet_lanes.chain(flow_lanes), FlowTable::new(offset_ns))?;
         hooks.attach(&cgroup.path, options.directions)?;
         if let Some(place) = &mut place {
+            files.make_room()?;
             files.take(place)?;
         }
 
