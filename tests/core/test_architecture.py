@@ -57,6 +57,12 @@ def test_the_stub_matches_the_native_module():
     assert declared == present
 
 
+def test_the_page_can_be_set_up_before_the_native_module_is_built():
+    # scripts/setup makes the page's copy of Vega in a checkout where nothing was compiled.
+    without = "import sys; sys.modules['parshall._native'] = None; import parshall.report.document"
+    subprocess.run([sys.executable, "-c", without], check=True)
+
+
 def rooms_used_by(path: Path) -> set[str]:
     """Return the rooms of the package that a module imports, at once or on first use."""
     modules = []

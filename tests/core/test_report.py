@@ -395,7 +395,8 @@ class WithoutPandas:
             raise ImportError(name)
 sys.meta_path.insert(0, WithoutPandas())
 import pyarrow as pa
-from parshall.instruments.tcp_log import gap_sentence, plain_rows
+from parshall.host.rotation import gap_sentence
+from parshall.host.rows import plain_rows
 times = pa.array([1_795_801_325_780_135_913, None], pa.timestamp("ns", "UTC"))
 table = pa.table({"from_time_ns": times, "until_time_ns": times, "cause": ["killed", "restarted"]})
 try:

@@ -50,8 +50,10 @@ def command(
         raise UsageError(f"--duration {duration:g}: is for --follow; a log that is not followed is shown once")
     if follow:
         return _follow(log, sort or "rate", count, interval, duration, as_json)
+    from parshall.host.rotation import gap_sentence
+    from parshall.host.rows import plain_rows
     from parshall.instruments.flow_states import FlowStates, states_of
-    from parshall.instruments.tcp_log import gap_sentence, plain_rows, read
+    from parshall.instruments.tcp_log import read
 
     opened = read(log)
     states = FlowStates()

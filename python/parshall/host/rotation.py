@@ -1,12 +1,21 @@
 """Files that rotate: an instrument that runs long writes a series of numbered files."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from parshall.errors import UsageError
 
 # A file has a header and a ledger besides its content.
 _SIZE_MIN_BYTES = 4096
+
+_GAP_CAUSES = {
+    "restarted": "the writer ended, and another one began",
+    "killed": "the writer was killed or ran out of room, and another one began",
+    "file_missing": "a file of the log is missing",
+    "file_damaged": "a file of the log has no head, as after a loss of power",
+}
 
 
 @dataclass(frozen=True)
@@ -61,3 +70,21 @@ class Rotation:
 
 ONE_FILE = Rotation()
 """No rotation."""
+
+
+def gap_sentence(gap: Mapping[str, Any]) -> str:
+    """Return the sentence about a time that a log does not have: one of `plain_rows` of `Log.gaps`."""
+    begin_ns, end_ns = gap["from_time_ns"], gap["until_time_ns"]
+    if begin_ns is None and end_ns is None:
+        when = "for some time"
+    elif begin_ns is None:
+        when = f"before {_utc(end_ns)}"
+    elif end_ns is None:
+        when = f"after {_utc(begin_ns)}"
+    else:
+        when = f"from {_utc(begin_ns)} to {_utc(end_ns)} ({(end_ns - begin_ns) / 1e9:.3g} s)"
+    return f"Nothing was logged {when}: {_GAP_CAUSES.get(gap['cause'], gap['cause'])}."
+
+
+def _utc(time_ns: int) -> str:
+    return f"{datetime.fromtimestamp(time_ns // 1_000_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -4,8 +4,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
@@ -62,32 +61,6 @@ _GAP_COLUMNS = pa.schema(
 
 FORMATS: dict[str, tuple[str, bool]] = {name: (suffix, is_text) for name, suffix, is_text in _native.log_formats()}
 """Name of a conversion -> (suffix of its files, whether it is text)."""
-
-
-_GAP_CAUSES = {
-    "restarted": "the writer ended, and another one began",
-    "killed": "the writer was killed or ran out of room, and another one began",
-    "file_missing": "a file of the log is missing",
-    "file_damaged": "a file of the log has no head, as after a loss of power",
-}
-
-
-def gap_sentence(gap: Mapping[str, Any]) -> str:
-    """Return the sentence about a time that a log does not have: one of `plain_rows` of `Log.gaps`."""
-    begin_ns, end_ns = gap["from_time_ns"], gap["until_time_ns"]
-    if begin_ns is None and end_ns is None:
-        when = "for some time"
-    elif begin_ns is None:
-        when = f"before {_utc(end_ns)}"
-    elif end_ns is None:
-        when = f"after {_utc(begin_ns)}"
-    else:
-        when = f"from {_utc(begin_ns)} to {_utc(end_ns)} ({(end_ns - begin_ns) / 1e9:.3g} s)"
-    return f"Nothing was logged {when}: {_GAP_CAUSES.get(gap['cause'], gap['cause'])}."
-
-
-def _utc(time_ns: int) -> str:
-    return f"{datetime.fromtimestamp(time_ns // 1_000_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 class Log:
@@ -376,13 +349,6 @@ class Conversion:
     """Rows (lines, records) written, heads and footers not counted."""
     warnings: list[str]
     """Warnings for readers of the output."""
-
-
-def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of a table; times are nanoseconds since 1970, which Arrow gives to no one without pandas."""
-    times = {field.name for field in table.schema if pa.types.is_timestamp(field.type)}
-    plain = [pc.cast(table[name], pa.int64()) if name in times else table[name] for name in table.column_names]
-    return pa.table(plain, names=table.column_names).to_pylist() if table.num_rows else []
 
 
 def logs_in(directory: Path) -> list[Path]:

@@ -7,7 +7,7 @@ import polars as pl
 
 from parshall.figures import Reduction
 from parshall.host.quantities import bytes_text, many
-from parshall.instruments.tcp_log import gap_sentence
+from parshall.host.rotation import gap_sentence
 from parshall.report.account import FLOW_HOOK, Account, hook_accounts, total
 
 _CONNECTIONS_NAMED = 4

@@ -11,7 +11,7 @@ from altair.utils.schemapi import debug_mode
 
 from parshall.errors import UsageError
 from parshall.figures import Legend, Reduction, figures_of, legends, reduction
-from parshall.instruments.tcp_log import plain_rows
+from parshall.host.rows import plain_rows
 from parshall.report import summary
 from parshall.report.account import Account, findings, flow_accounts, flow_total
 from parshall.report.document import (

@@ -1,0 +1,13 @@
+"""The rows of an Arrow table as Python's values, without pandas."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table; times are nanoseconds since 1970, which Arrow gives to no one without pandas."""
+    times = {field.name for field in table.schema if pa.types.is_timestamp(field.type)}
+    plain = [pc.cast(table[name], pa.int64()) if name in times else table[name] for name in table.column_names]
+    return pa.table(plain, names=table.column_names).to_pylist() if table.num_rows else []
