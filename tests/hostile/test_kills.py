@@ -124,7 +124,7 @@ def is_whole(command: str, file: Path) -> bool:
     if command.startswith("tcp"):
         parshall.read(file)
     elif command.startswith("capture"):
-        said = subprocess.run(["tcpdump", "-r", file, "-w", "/dev/null"], capture_output=True, text=True)
+        said = subprocess.run(["tcpdump", "-Z", "root", "-r", file, "-w", "/dev/null"], capture_output=True, text=True)
         return said.returncode == 0 or "truncated" in said.stderr
     elif command == "cpu":
         return file.read_text().count("\n") > 0

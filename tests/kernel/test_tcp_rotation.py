@@ -16,6 +16,7 @@ from tcp_logger import Logger, account_text, check_log, rows_of, run
 import parshall
 from parshall.errors import ParshallError
 from parshall.host.rotation import Rotation
+from parshall.host.rows import plain_rows
 from parshall.instruments.tcp import TcpLog
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
@@ -82,9 +83,9 @@ def test_only_the_newest_files_stay_and_the_log_says_that_others_are_missing(pai
     assert len(files_of(path)) == 3
     log = parshall.read(tmp_path)
     assert not log.complete
-    (gap,) = log.gaps.to_pylist()
+    (gap,) = plain_rows(log.gaps)
     assert (gap["from_time_ns"], gap["cause"]) == (None, "file_missing")
-    assert gap["until_time_ns"] <= pl.from_arrow(log.records)["time_ns"].min()
+    assert gap["until_time_ns"] <= pl.from_arrow(log.records)["time_ns"].dt.epoch("ns").min()
     check_balance(log.ledger)
     answer = run("report", path, "-o", tmp_path / "report")
     assert answer.returncode == 0, answer.stderr
@@ -114,9 +115,9 @@ def test_a_file_between_two_others_that_is_gone_is_a_gap(pair: Any, tmp_path: Pa
     whole, rows = parshall.read(path).records.num_rows, lost.records.num_rows
     second.unlink()
     log = parshall.read(path)
-    (gap,) = log.gaps.to_pylist()
+    (gap,) = plain_rows(log.gaps)
     assert gap["cause"] == "file_missing"
-    times = pl.from_arrow(lost.records)["time_ns"]
+    times = pl.from_arrow(lost.records)["time_ns"].dt.epoch("ns")
     assert gap["from_time_ns"] <= times.min()
     assert times.max() <= gap["until_time_ns"]
     assert log.records.num_rows == whole - rows
@@ -146,7 +147,7 @@ def test_a_writer_that_is_started_again_goes_on_and_the_hole_is_in_the_account(
             answer = second.end(signal.SIGINT)
     assert answer.returncode == 0, answer.stderr
     log = parshall.read(path)
-    (gap,) = log.gaps.to_pylist()
+    (gap,) = plain_rows(log.gaps)
     assert gap["cause"] == cause
     assert gap["from_time_ns"] < gap["until_time_ns"]
     rows = rows_of(log)
