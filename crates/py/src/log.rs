@@ -9,11 +9,17 @@ use arrow::error::ArrowError;
 use arrow::ffi_stream::FFI_ArrowArrayStream;
 use arrow::record_batch::RecordBatchReader;
 use parshall_core::path_log;
-use parshall_core::tcp_log::{self, LogError, flow_batch, retransmission_batch, retransmissions};
+use parshall_core::tcp_log::{
+    self, FLOW_STATE_COLUMNS, FlowStates, LogError, flow_batch, retransmission_batch,
+    retransmissions,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::errors::{error_to_python, to_python};
+
+/// About a tenth of a second.
+const ROWS_BETWEEN_PROGRESS: u64 = 1 << 20;
 
 /// See `parshall.instruments.tcp_log.Log`, which documents what is in it.
 #[pyclass(module = "parshall._native", frozen)]
@@ -101,6 +107,32 @@ impl LogReader {
         )))
     }
 
+    /// What the rows say of each flow, and their number; `progress` is called with the number so far.
+    fn states(&self, py: Python<'_>, progress: &Bound<'_, PyAny>) -> PyResult<(ArrowStream, u64)> {
+        let mut reader = py
+            .detach(|| tcp_log::LogReader::open(&self.path)?.select(&FLOW_STATE_COLUMNS))
+            .map_err(|error| error_to_python(error, false))?;
+        let mut states = FlowStates::default();
+        loop {
+            let until = states.records() + ROWS_BETWEEN_PROGRESS;
+            let has_ended = py
+                .detach(|| {
+                    while states.records() < until {
+                        let Some(batch) = reader.next().transpose()? else {
+                            return Ok(true);
+                        };
+                        states.add(&batch, 0);
+                    }
+                    Ok(false)
+                })
+                .map_err(|error: LogError| error_to_python(error, false))?;
+            progress.call1((states.records(),))?;
+            if has_ended {
+                return Ok((states_stream(&states)?, states.records()));
+            }
+        }
+    }
+
     /// The flow table.
     fn flows(&self) -> ArrowStream {
         let schema = self.flows.schema();
@@ -115,10 +147,10 @@ pub fn stream_format(py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> 
         .map_err(|error| error_to_python(error, false))
 }
 
-/// See `parshall.instruments.tcp_follower`.
+/// See `parshall.instruments.flow_states.Follower`.
 #[pyclass(module = "parshall._native", frozen)]
 pub struct LogFollower {
-    follower: Mutex<tcp_log::LogFollower>,
+    followed: Mutex<(tcp_log::LogFollower, FlowStates)>,
     #[pyo3(get)]
     metadata: BTreeMap<String, String>,
 }
@@ -126,38 +158,46 @@ pub struct LogFollower {
 #[pymethods]
 impl LogFollower {
     #[new]
-    fn open(py: Python<'_>, path: PathBuf, columns: Vec<String>) -> PyResult<Self> {
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let follower = py
-            .detach(|| tcp_log::LogFollower::open(&path, &columns))
+            .detach(|| tcp_log::LogFollower::open(&path, &FLOW_STATE_COLUMNS))
             .map_err(|error| error_to_python(error, false))?;
         Ok(Self {
             metadata: follower.header().to_metadata().into_iter().collect(),
-            follower: Mutex::new(follower),
+            followed: Mutex::new((follower, FlowStates::default())),
         })
     }
 
-    /// The rows since the last call, but at most about so many, with the number that must be added to their flows.
-    fn records(&self, py: Python<'_>, most: usize) -> PyResult<Vec<(ArrowStream, u32)>> {
+    /// Reads the rows since the last call, but at most about so many; returns whether there may be more at once.
+    fn read(&self, py: Python<'_>, most: usize) -> PyResult<bool> {
         py.detach(|| {
-            let mut follower = self.follower();
-            let mut found = Vec::new();
+            let (follower, states) = &mut *self.followed();
             let mut rows = 0;
             while rows < most
                 && let Some(batch) = follower.next_batch()?
             {
                 rows += batch.num_rows();
-                let schema = batch.schema();
-                let stream = ArrowStream::new(RecordBatchIterator::new([Ok(batch)], schema));
-                found.push((stream, follower.flow_base()));
+                states.add(&batch, follower.flow_base());
             }
-            Ok(found)
+            Ok(rows >= most)
         })
         .map_err(|error: LogError| error_to_python(error, false))
     }
 
+    /// What the rows so far say of each flow, and their number.
+    fn states(&self) -> PyResult<(ArrowStream, u64)> {
+        let (_, states) = &*self.followed();
+        Ok((states_stream(states)?, states.records()))
+    }
+
+    /// Forgets what the rows say of some flows.
+    fn forget(&self, flows: Vec<u32>) {
+        self.followed().1.forget(&flows);
+    }
+
     /// The flows that changed since the last call.
     fn flows(&self) -> PyResult<ArrowStream> {
-        let flows: Vec<_> = self.follower().take_flows().into_values().collect();
+        let flows: Vec<_> = self.followed().0.take_flows().into_values().collect();
         let batch = flow_batch(&flows).map_err(to_python)?;
         let schema = batch.schema();
         Ok(ArrowStream::new(RecordBatchIterator::new(
@@ -168,22 +208,31 @@ impl LogFollower {
 
     /// The listeners that changed since the last call, as JSON.
     fn listeners(&self) -> PyResult<String> {
-        let listeners: Vec<_> = self.follower().take_listeners().into_values().collect();
+        let listeners: Vec<_> = self.followed().0.take_listeners().into_values().collect();
         serde_json::to_string(&listeners).map_err(to_python)
     }
 
     /// The account so far, as JSON, and whether the log has its end.
     fn account(&self) -> PyResult<(Option<String>, bool)> {
-        let follower = self.follower();
+        let (follower, _) = &*self.followed();
         let ledger = (follower.ledger().as_ref().map(serde_json::to_string)).transpose();
         Ok((ledger.map_err(to_python)?, follower.has_ended()))
     }
 }
 
 impl LogFollower {
-    fn follower(&self) -> MutexGuard<'_, tcp_log::LogFollower> {
-        self.follower.lock().unwrap_or_else(PoisonError::into_inner)
+    fn followed(&self) -> MutexGuard<'_, (tcp_log::LogFollower, FlowStates)> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn states_stream(states: &FlowStates) -> PyResult<ArrowStream> {
+    let batch = states.table().map_err(to_python)?;
+    let schema = batch.schema();
+    Ok(ArrowStream::new(RecordBatchIterator::new(
+        [Ok(batch)],
+        schema,
+    )))
 }
 
 /// The files of a TCP state log: one, or those of a log that rotated.

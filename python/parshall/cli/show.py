@@ -52,16 +52,12 @@ def command(
         return _follow(log, sort or "rate", count, interval, duration, as_json)
     from parshall.host.rotation import gap_sentence
     from parshall.host.rows import plain_rows
-    from parshall.instruments.flow_states import FlowStates, states_of
     from parshall.instruments.tcp_log import read
 
     opened = read(log)
-    states = FlowStates()
     with exiting_on_signals(), progress_line("show", f"reading {log}") as progress:
-        for states in states_of(opened):
-            progress(f"reading {log}: {states.records:,} records")
+        states = opened.flow_states(lambda records: progress(f"reading {log}: {records:,} records"))
     table = _ordered(_with_rates(states.table(), None, 0.0), sort or "bytes")
-    is_thinned = any(hook["thinned"] for hook in states.ledger.get("hooks", []))
     if as_json:
         print(json.dumps(_as_json(log, table, states, opened.complete)))
         return 0
@@ -69,7 +65,7 @@ def command(
     title += "" if opened.complete else f"; incomplete{f': {opened.truncation}' if opened.truncation else ''}"
     notes = [gap_sentence(gap) for gap in plain_rows(opened.gaps)]
     full = refusing_lines(plain_rows(opened.listeners))
-    show(title, *notes, *_account_lines(states.ledger, is_thinned), *full, *_table_lines(table, count))
+    show(title, *notes, *_account_lines(states.account()), *full, *_table_lines(table, count))
     return 0
 
 
@@ -119,9 +115,8 @@ def _draw(
         return
     when = time.strftime("%H:%M:%S")
     title = f"{log}: {many(table.height, 'flow')}, {many(states.records, 'record')}, {'ended' if ended else when}"
-    is_thinned = any(hook["thinned"] for hook in states.ledger.get("hooks", []))
     size = shutil.get_terminal_size()
-    head = [title, *_account_lines(states.ledger, is_thinned), *refusing_lines(follower.listeners.values())]
+    head = [title, *_account_lines(states.account()), *refusing_lines(follower.listeners.values())]
     room = max(size.lines - len(head) - _TABLE_LINES, 1)
     most = min(count or table.height, room) if sys.stdout.isatty() else count
     lines = [*head, *_table_lines(table, most)]
@@ -252,32 +247,20 @@ def _amount(amount_bytes: int | None) -> str:
     return f"{amount:,.0f}T"
 
 
-def _account_lines(ledger: dict[str, Any], is_thinned: bool) -> Iterator[str]:
-    hooks = ledger.get("hooks", [])
-    if not hooks:
+def _account_lines(account: dict[str, Any] | None) -> Iterator[str]:
+    if account is None:
         yield "no account yet"
         return
-    lost = {cause: sum(hook["lost"][cause] for hook in hooks) for cause in hooks[0]["lost"]}
-    total = {name: sum(hook[name] for hook in hooks) for name in ("seen", "filtered", "thinned", "logged")}
+    lost = account["lost"]
     causes = ", ".join(f"{number:,} {cause}" for cause, number in lost.items() if number)
-    parts = [f"{name} {total[name]:,}" for name in ("filtered", "thinned", "logged")]
+    parts = [f"{name} {account[name]:,}" for name in ("filtered", "thinned", "logged")]
     parts.append(f"lost {sum(lost.values()):,}{f' ({causes})' if causes else ''}")
-    yield f"seen {total['seen']:,} = {' + '.join(parts)}; {_cost(ledger)}"
-    if is_thinned:
+    hooks_ns = account["hooks_ns"]
+    hooks = f", hooks {hooks_ns[0]:.0f} to {hooks_ns[1]:.0f} ns" if hooks_ns else ""
+    cost = f"cost: reader {account['reader_cpu_share']:.1%} of a CPU{hooks}"
+    yield f"seen {account['seen']:,} = {' + '.join(parts)}; {cost}"
+    if account["thinned"]:
         yield "packets are thinned: acked and received are complete, states and times are those of logged packets"
-
-
-def _cost(ledger: dict[str, Any]) -> str:
-    cost = ledger["cost"]
-    # Programs that follow the reader are a part of its time.
-    means_ns = [
-        each["ns_per_run"]
-        for each in cost["programs"]
-        if each["sampled_runs"] and not each["program"].startswith("reader_")
-    ]
-    hooks = f", hooks {min(means_ns):.0f} to {max(means_ns):.0f} ns" if means_ns else ""
-    share = cost["reader_cpu_s"] / cost["wall_s"] if cost["wall_s"] else 0.0
-    return f"cost: reader {share:.1%} of a CPU{hooks}"
 
 
 def _as_json(log: Path, table: "pl.DataFrame", states: "FlowStates", complete: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
@@ -20,6 +20,8 @@ from parshall.errors import ParshallError, UsageError
 if TYPE_CHECKING:
     import pandas
     import polars
+
+    from parshall.instruments.flow_states import FlowStates
 
 # Batches that a lazy frame gets at a time: work on 8,192 rows costs nearly as much as on ten times as many.
 _BATCHES_OF_SCAN = 16
@@ -291,6 +293,22 @@ class Log:
         number = pa.scalar(flow, pa.uint32())
         found = [batch.filter(pc.equal(batch["flow"], number)) for batch in self.batches()]
         return pa.Table.from_batches(found, self.schema)
+
+    def flow_states(self, progress: Callable[[int], object] = lambda _: None) -> "FlowStates":
+        """Return how much each flow moved, and its last state.
+
+        Parameters
+        ----------
+        progress : callable
+            Called with the rows so far, about ten times a second.
+        """
+        from parshall.instruments.flow_states import FlowStates
+
+        states = FlowStates()
+        states.ledger = self.ledger
+        states.add_flows(self.flows)
+        states.set_rows(*self._reader.states(progress))
+        return states
 
     def to_polars(self) -> "polars.DataFrame":
         """Return `records` for polars; names become categoricals."""

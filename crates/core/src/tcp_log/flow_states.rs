@@ -1,0 +1,376 @@
+//! The flows of a log as they are: how much each moved, and its last state.
+
+use super::columns::{DIRECTION_NAMES, STATE_NAMES};
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, Int8Array, Int64Array, StringArray, UInt32Array,
+    UInt64Array,
+};
+use arrow::datatypes::{Int8Type, TimestampNanosecondType, UInt16Type, UInt32Type};
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The columns that [`FlowStates`] reads.
+pub const FLOW_STATE_COLUMNS: [&str; 13] = [
+    "time_ns",
+    "flow",
+    "direction",
+    "state",
+    "cwnd_segments",
+    "srtt_us",
+    "snd_una",
+    "rcv_nxt",
+    "total_retrans",
+    "pkt_seq",
+    "pkt_ack",
+    "pkt_flags",
+    "payload_bytes",
+];
+const ACK: u16 = 0x10;
+
+/// The columns of the rows that a batch has all of, as slices.
+struct Rows<'a> {
+    time_ns: &'a [i64],
+    flow: &'a [u32],
+    direction: &'a [i8],
+    state: &'a [i8],
+    cwnd_segments: &'a [u32],
+    srtt_us: &'a [u32],
+    snd_una: &'a [u32],
+    rcv_nxt: &'a [u32],
+    total_retrans: &'a [u32],
+    pkt_seq: &'a [u32],
+    pkt_ack: &'a [u32],
+    pkt_flags: &'a [u16],
+    payload_bytes: &'a [u32],
+}
+
+impl<'a> Rows<'a> {
+    /// `None`: a column is missing, or is not the log's.
+    fn of(batch: &'a RecordBatch) -> Option<Self> {
+        fn values<'a, T: ArrowPrimitiveType>(
+            batch: &'a RecordBatch,
+            name: &str,
+        ) -> Option<&'a [T::Native]> {
+            let column = batch.column_by_name(name)?.as_primitive_opt::<T>()?;
+            (column.null_count() == 0).then(|| column.values().as_ref())
+        }
+        fn names<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a [i8]> {
+            let column = batch
+                .column_by_name(name)?
+                .as_dictionary_opt::<Int8Type>()?;
+            let indices: &Int8Array = column.keys();
+            (indices.null_count() == 0).then(|| indices.values().as_ref())
+        }
+        Some(Self {
+            time_ns: values::<TimestampNanosecondType>(batch, "time_ns")?,
+            flow: values::<UInt32Type>(batch, "flow")?,
+            direction: names(batch, "direction")?,
+            state: names(batch, "state")?,
+            cwnd_segments: values::<UInt32Type>(batch, "cwnd_segments")?,
+            srtt_us: values::<UInt32Type>(batch, "srtt_us")?,
+            snd_una: values::<UInt32Type>(batch, "snd_una")?,
+            rcv_nxt: values::<UInt32Type>(batch, "rcv_nxt")?,
+            total_retrans: values::<UInt32Type>(batch, "total_retrans")?,
+            pkt_seq: values::<UInt32Type>(batch, "pkt_seq")?,
+            pkt_ack: values::<UInt32Type>(batch, "pkt_ack")?,
+            pkt_flags: values::<UInt16Type>(batch, "pkt_flags")?,
+            payload_bytes: values::<UInt32Type>(batch, "payload_bytes")?,
+        })
+    }
+
+    /// The sequence numbers up to which the row's packet acknowledges, and up to which it brings: a row has the state
+    /// without its packet, so what an inbound packet acknowledges and brings is added.
+    fn numbers(&self, row: usize) -> (u32, u32) {
+        let (mut acked, mut received) = (self.snd_una[row], self.rcv_nxt[row]);
+        if name_of(DIRECTION_NAMES, self.direction[row]) == "in" {
+            if self.pkt_flags[row] & ACK != 0 && ahead(self.pkt_ack[row], acked) > 0 {
+                acked = self.pkt_ack[row];
+            }
+            let overlap = ahead(received, self.pkt_seq[row]);
+            if overlap >= 0 && i64::from(self.payload_bytes[row]) > overlap {
+                received = self.pkt_seq[row].wrapping_add(self.payload_bytes[row]);
+            }
+        }
+        (acked, received)
+    }
+}
+
+fn name_of(names: &[&'static str], index: i8) -> &'static str {
+    usize::try_from(index)
+        .ok()
+        .and_then(|index| names.get(index))
+        .unwrap_or(&"UNKNOWN")
+}
+
+/// How far a sequence number is ahead of another one, modulo 2^32; negative: behind.
+fn ahead(number: u32, of: u32) -> i64 {
+    i64::from(number.wrapping_sub(of) as i32)
+}
+
+/// How far a sequence number advanced.
+#[derive(Clone, Copy, Debug, Default)]
+struct Advance {
+    last: Option<u32>,
+    at: i64,
+    highest: i64,
+}
+
+impl Advance {
+    /// A step may be negative: rows of two CPUs may be out of order, and a segment may wait while the application
+    /// holds the socket.
+    fn to(&mut self, number: u32) {
+        if let Some(last) = self.last {
+            self.at += ahead(number, last);
+            self.highest = self.highest.max(self.at);
+        }
+        self.last = Some(number);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FlowState {
+    records: u64,
+    begin_ns: i64,
+    end_ns: i64,
+    acked: Advance,
+    received: Advance,
+    retransmitted_first: u32,
+    retransmitted_last: u32,
+    state: i8,
+    cwnd_segments: u32,
+    /// 0: none was measured.
+    srtt_us: u32,
+}
+
+/// What the rows of a log say of each flow so far.
+#[derive(Clone, Debug, Default)]
+pub struct FlowStates {
+    flows: BTreeMap<u32, FlowState>,
+    records: u64,
+}
+
+impl FlowStates {
+    /// Rows so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Adds rows with the columns of [`FLOW_STATE_COLUMNS`], in the order of the file; `flow_base` is added to the
+    /// numbers of their flows.
+    pub fn add(&mut self, batch: &RecordBatch, flow_base: u32) {
+        self.records += batch.num_rows() as u64;
+        let Some(rows) = Rows::of(batch) else {
+            return;
+        };
+        for row in 0..batch.num_rows() {
+            let name = name_of(STATE_NAMES, rows.state[row]);
+            // There the kernel has no full socket, and what it would tell of one is 0.
+            if matches!(name, "NEW_SYN_RECV" | "TIME_WAIT" | "LISTEN" | "UNKNOWN") {
+                continue;
+            }
+            let time_ns = rows.time_ns[row];
+            let retransmitted = rows.total_retrans[row];
+            let flow = (self.flows)
+                .entry(rows.flow[row].wrapping_add(flow_base))
+                .or_insert(FlowState {
+                    records: 0,
+                    begin_ns: time_ns,
+                    end_ns: time_ns,
+                    acked: Advance::default(),
+                    received: Advance::default(),
+                    retransmitted_first: retransmitted,
+                    retransmitted_last: retransmitted,
+                    state: 0,
+                    cwnd_segments: 0,
+                    srtt_us: 0,
+                });
+            flow.records += 1;
+            flow.begin_ns = flow.begin_ns.min(time_ns);
+            flow.end_ns = flow.end_ns.max(time_ns);
+            flow.retransmitted_first = flow.retransmitted_first.min(retransmitted);
+            flow.retransmitted_last = flow.retransmitted_last.max(retransmitted);
+            flow.state = rows.state[row];
+            flow.cwnd_segments = rows.cwnd_segments[row];
+            if rows.srtt_us[row] > 0 {
+                flow.srtt_us = rows.srtt_us[row];
+            }
+            // Before the peer's SYN there is no number to advance from.
+            if name != "SYN_SENT" {
+                let (acked, received) = rows.numbers(row);
+                flow.acked.to(acked);
+                flow.received.to(received);
+            }
+        }
+    }
+
+    /// Forgets flows; a later row of one is of a new flow.
+    pub fn forget(&mut self, flows: &[u32]) {
+        for flow in flows {
+            self.flows.remove(flow);
+        }
+    }
+
+    /// The flows, one a row, by their numbers.
+    ///
+    /// # Errors
+    /// As [`RecordBatch::try_from_iter_with_nullable`].
+    pub fn table(&self) -> Result<RecordBatch, ArrowError> {
+        fn column<A: FromIterator<T> + Array + 'static, T>(
+            flows: &BTreeMap<u32, FlowState>,
+            value: impl Fn(&FlowState) -> T,
+        ) -> ArrayRef {
+            Arc::new(flows.values().map(value).collect::<A>())
+        }
+        let all = &self.flows;
+        let numbers = all.keys().copied().collect::<UInt32Array>();
+        let state = |flow: &FlowState| STATE_NAMES.get(flow.state as usize).copied();
+        let srtt_us = |flow: &FlowState| (flow.srtt_us > 0).then_some(flow.srtt_us);
+        let u32s = |value: fn(&FlowState) -> u32| column::<UInt32Array, _>(all, value);
+        let i64s = |value: fn(&FlowState) -> i64| column::<Int64Array, _>(all, value);
+        RecordBatch::try_from_iter_with_nullable([
+            ("flow", Arc::new(numbers) as ArrayRef, false),
+            (
+                "records",
+                column::<UInt64Array, _>(all, |flow| flow.records),
+                false,
+            ),
+            ("begin_ns", i64s(|flow| flow.begin_ns), false),
+            ("end_ns", i64s(|flow| flow.end_ns), false),
+            ("acked_bytes", i64s(|flow| flow.acked.highest), false),
+            ("received_bytes", i64s(|flow| flow.received.highest), false),
+            (
+                "retransmitted_first",
+                u32s(|flow| flow.retransmitted_first),
+                false,
+            ),
+            (
+                "retransmitted_last",
+                u32s(|flow| flow.retransmitted_last),
+                false,
+            ),
+            ("cwnd_segments", u32s(|flow| flow.cwnd_segments), false),
+            ("srtt_us", column::<UInt32Array, _>(all, srtt_us), true),
+            ("state", column::<StringArray, _>(all, state), true),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::TcpStateRecord;
+    use crate::tcp_log::LogReader;
+    use crate::tcp_log::testing::log_of;
+    use arrow::datatypes::Int64Type;
+    use std::io::Cursor;
+
+    const ESTABLISHED: u8 = 1;
+    const SYN_SENT: u8 = 2;
+    const TIME_WAIT: u8 = 6;
+    const IN: u8 = 0;
+    const OUT: u8 = 1;
+
+    /// What the rows of a log of these records say of its flows, in batches of some rows.
+    fn table_of(records: &[TcpStateRecord], batch_rows: usize) -> RecordBatch {
+        let log = log_of(records, batch_rows, records.len());
+        let reader = LogReader::new(Cursor::new(log), "made.arrow").unwrap();
+        let mut states = FlowStates::default();
+        for batch in reader.select(&FLOW_STATE_COLUMNS).unwrap() {
+            states.add(&batch.unwrap(), 0);
+        }
+        assert_eq!(states.records(), records.len() as u64);
+        states.table().unwrap()
+    }
+
+    fn number(table: &RecordBatch, name: &str) -> Vec<i64> {
+        let column = table.column_by_name(name).unwrap();
+        let numbers = arrow::compute::cast(column, &arrow::datatypes::DataType::Int64).unwrap();
+        numbers.as_primitive::<Int64Type>().values().to_vec()
+    }
+
+    fn record(state: u8, snd_una: u32, rcv_nxt: u32) -> TcpStateRecord {
+        TcpStateRecord {
+            flow: 7,
+            state,
+            snd_una,
+            rcv_nxt,
+            direction: OUT,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn bytes_are_those_between_the_numbers_also_when_they_wrap_and_when_rows_change_places() {
+        let una = |offset: u32| (u32::MAX - 999).wrapping_add(offset);
+        let records = [
+            // Before the peer's SYN its number is 0.
+            record(SYN_SENT, una(0), 0),
+            record(ESTABLISHED, una(1), 500),
+            record(ESTABLISHED, una(3001), 500),
+            record(ESTABLISHED, una(2001), 400),
+            record(ESTABLISHED, una(4001), 600),
+            record(TIME_WAIT, 0, 0),
+        ];
+        for batch_rows in [1, 2, 8] {
+            let table = table_of(&records, batch_rows);
+            assert_eq!(number(&table, "flow"), [7]);
+            assert_eq!(number(&table, "acked_bytes"), [4000]);
+            assert_eq!(number(&table, "received_bytes"), [100]);
+            assert_eq!(number(&table, "records"), [5]);
+        }
+    }
+
+    #[test]
+    fn what_the_packet_of_the_last_row_acknowledges_and_brings_counts() {
+        let last = TcpStateRecord {
+            direction: IN,
+            pkt_flags: ACK,
+            pkt_ack: 1300,
+            pkt_seq: 80,
+            payload_bytes: 100,
+            ..record(ESTABLISHED, 1000, 100)
+        };
+        let table = table_of(&[record(ESTABLISHED, 1000, 100), last], 8);
+        assert_eq!(number(&table, "acked_bytes"), [300]);
+        assert_eq!(number(&table, "received_bytes"), [80]);
+        // One without the flag acknowledges nothing, and one that is sent brings nothing.
+        let no_ack = TcpStateRecord {
+            pkt_flags: 0,
+            ..last
+        };
+        let sent = TcpStateRecord {
+            direction: OUT,
+            ..last
+        };
+        let table = table_of(&[record(ESTABLISHED, 1000, 100), no_ack, sent], 8);
+        assert_eq!(number(&table, "acked_bytes"), [0]);
+        assert_eq!(number(&table, "received_bytes"), [80]);
+    }
+
+    #[test]
+    fn a_round_trip_time_stays_until_another_one_is_known() {
+        let timed = TcpStateRecord {
+            srtt_us_x8: 8 * 250,
+            cwnd_segments: 10,
+            ..record(ESTABLISHED, 1, 1)
+        };
+        let later = TcpStateRecord {
+            cwnd_segments: 11,
+            total_retrans: 3,
+            ..record(ESTABLISHED, 1, 1)
+        };
+        let table = table_of(&[timed, later], 8);
+        assert_eq!(number(&table, "srtt_us"), [250]);
+        assert_eq!(number(&table, "cwnd_segments"), [11]);
+        assert_eq!(number(&table, "retransmitted_first"), [0]);
+        assert_eq!(number(&table, "retransmitted_last"), [3]);
+        assert!(
+            table_of(&[later], 8)
+                .column_by_name("srtt_us")
+                .unwrap()
+                .is_null(0)
+        );
+    }
+}
