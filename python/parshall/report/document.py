@@ -19,7 +19,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from parshall.errors import ParshallError, UsageError, file_error
+from parshall.errors import ParshallError, UsageError, file_error, printable
 from parshall.figures.figure import DARK
 from parshall.figures.frame import POINTER_LAYER
 from parshall.host.input_file import brief
@@ -32,6 +32,14 @@ FIGURE_DIRECTORY = "figures"
 _PNG_SCALE = 2.0
 # No figure of ours is nearly as large.
 _LONGEST_PX = 20_000
+# An escape of JSON: of characters that XML has (one more by a pair of surrogates), or of another.
+_ESCAPE = re.compile(
+    r"""(?P<good>\\(?: [^ubf]
+                     | ud[89ab]..\\ud[c-f]..
+                     | u(?!00[01]|d[89a-f]|fff[ef])....))
+        | \\(?: u.... | [bf])""",
+    re.VERBOSE,
+)
 _MARK = re.compile(r'<path [^>]* opacity="[^>]*>')
 _VEGA = Path(__file__).with_name("page") / "vega.js"
 # The page's own sections.
@@ -118,7 +126,7 @@ def _write_images(
         for number, (name, specification) in enumerate(figures, 1):
             progress(f"drawing figure {number} of {len(figures)}")
             with _naming(name):
-                drawing = vl_convert.vegalite_to_svg(_still(specification))
+                drawing = vl_convert.vegalite_to_svg(_drawable(_still(specification)))
             written[f"{FIGURE_DIRECTORY}/{name}.svg"] = drawing
             write_whole(Path(f"{FIGURE_DIRECTORY}/{name}.svg"), drawing, below=directory)
             pixels[name] = pool.submit(_pixels, drawing)
@@ -150,7 +158,7 @@ def start_drawing() -> None:
 
 def image_of(specification: Mapping[str, Any], suffix: str) -> str | bytes:
     """Return a figure as SVG, or as PNG with two pixels for each of the figure's: sharp in print and on screens."""
-    drawing = vl_convert.vegalite_to_svg(_still(specification))
+    drawing = vl_convert.vegalite_to_svg(_drawable(_still(specification)))
     return drawing if suffix == ".svg" else _pixels(drawing)
 
 
@@ -169,6 +177,19 @@ def _flat(mark: re.Match[str]) -> str:
     text = mark[0]
     paints = [name for name in ("fill", "stroke") if f' {name}="' in text and f' {name}="none"' not in text]
     return text.replace(' opacity="', f' {paints[0]}-opacity="') if len(paints) == 1 else text
+
+
+def _drawable(specification: Mapping[str, Any]) -> str:
+    """Return a specification as JSON, without characters that SVG cannot have: one of them ends the process.
+
+    Texts of others are in it: names of processes and files, addresses of a log.
+    """
+    return _ESCAPE.sub(_shown_escape, json.dumps(specification))
+
+
+def _shown_escape(escape: re.Match[str]) -> str:
+    """Return an escape of JSON, or, of a character that XML does not have, the letters that show it."""
+    return escape[0] if escape["good"] else "\\" + escape[0]
 
 
 def _still(specification: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,6 +222,13 @@ def figures_in(parts: Iterable[Mapping[str, Any]]) -> list[tuple[str, Mapping[st
     ]
 
 
+def _shown(value: Any) -> Any:
+    """Return what a template writes: in texts of others, what controls something is shown with escapes."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return "\n".join(map(printable, value.split("\n")))
+
+
 def render(
     template: str,
     script: str,
@@ -228,6 +256,7 @@ def render(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_shown,
     )
     templates.filters |= {"count": "{:,}".format, "as_data": as_data, "pretty": _pretty, **(filters or {})}
     return templates.get_template(template).render(
