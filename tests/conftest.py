@@ -1,11 +1,14 @@
 """What holds for all tests: kernel tests must run under CI, and nothing of ours stays on the host."""
 
+import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -14,6 +17,9 @@ from hidden_events import HiddenEvents
 from host_state import SESSION_MARK, HostState, left_in_directories, wait_until_clean
 from isolation import isolate
 from recorded_commands import RecordedCommands
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 TESTS = Path(__file__).parent
@@ -183,3 +189,54 @@ def until() -> Callable[..., None]:
             time.sleep(0.005)
 
     return wait
+
+
+@contextlib.contextmanager
+def opened_browser() -> Iterator["Browser"]:
+    """Yield Chromium without a window, while the block runs; skip a test without Chromium."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed (package chromium)")
+    # A second, which other tests need not wait for.
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def opened_page(browser: "Browser") -> Iterator["Page"]:
+    """Yield a page that may have no error, and open no dialog."""
+    with browser.new_context(viewport={"width": 1300, "height": 900}) as context:
+        page = context.new_page()
+        faults: list[str] = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: (faults.append(dialog.message), dialog.dismiss()))
+        yield page
+        assert faults == []
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Chromium; it takes the event loop of its thread."""
+    with opened_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: "Browser") -> Iterator["Page"]:
+    """Make a page for tests that need no event loop themselves."""
+    with opened_page(browser) as page:
+        yield page
+
+
+@pytest.fixture
+def on_page() -> Iterator[Callable[[Callable[["Page"], Any]], Any]]:
+    """Give a function that calls another one with a page, in a thread of its own, and returns what that returns."""
+    with ThreadPoolExecutor(1) as thread, contextlib.ExitStack() as stack:
+        browser = thread.submit(stack.enter_context, opened_browser()).result()
+        page = thread.submit(stack.enter_context, opened_page(browser)).result()
+        yield lambda function: thread.submit(function, page).result()
+        thread.submit(stack.pop_all().close).result()

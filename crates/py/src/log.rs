@@ -168,18 +168,22 @@ impl LogFollower {
         })
     }
 
-    /// Reads the rows since the last call, but at most about so many; returns whether there may be more at once.
-    fn read(&self, py: Python<'_>, most: usize) -> PyResult<bool> {
+    /// Reads what came since the last call, but at most about so many rows; returns whether something did, and whether
+    /// there may be more at once.
+    fn read(&self, py: Python<'_>, most: usize) -> PyResult<(bool, bool)> {
         py.detach(|| {
             let (follower, states) = &mut *self.followed();
-            let mut rows = 0;
+            let until_ns = |follower: &tcp_log::LogFollower| {
+                follower.ledger().map(|ledger| ledger.until_time_ns)
+            };
+            let (mut rows, before_ns) = (0, until_ns(follower));
             while rows < most
                 && let Some(batch) = follower.next_batch()?
             {
                 rows += batch.num_rows();
                 states.add(&batch, follower.flow_base());
             }
-            Ok(rows >= most)
+            Ok((rows > 0 || until_ns(follower) != before_ns, rows >= most))
         })
         .map_err(|error: LogError| error_to_python(error, false))
     }

@@ -122,6 +122,7 @@ COMMANDS = {
         Rule(optional=_each_optional("--hooks cannot be used", "host.btf")),
     ),
     "show": Command("parshall.cli.show", "Show the flows of a log in the terminal, also while it is written"),
+    "live": Command("parshall.cli.live", "Show what runs on a page of this host", Rule(uses=("tcp",))),
     "report": Command("parshall.cli.report", "Write a report of logs: figures, losses, cost"),
     "lab": Command(
         "parshall.cli.lab",

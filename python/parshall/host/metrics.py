@@ -1,7 +1,5 @@
 """Metrics of a measurement that runs long, for Prometheus: its ledger, its cost, and what it sees."""
 
-import ipaddress
-import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +15,7 @@ from prometheus_client.core import (
 
 from parshall.errors import UsageError
 from parshall.host.installation import version
+from parshall.host.quantities import parse_address
 
 # Each listener is a time series for each kind of segment; those that refused most are shown.
 LISTENERS_MAX = 50
@@ -165,7 +164,7 @@ class Server:
     def __init__(self, address: str) -> None:
         self.metrics = Metrics()
         """What it serves."""
-        host, port = parse_address(address)
+        host, port = parse_address("--metrics", address)
         registry = CollectorRegistry()
         registry.register(self.metrics)
         try:
@@ -183,18 +182,3 @@ class Server:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``[HOST:]PORT``; without a host, the loopback."""
-    parts = re.fullmatch(r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):)?(?P<port>[0-9]{1,5})", text)
-    try:
-        host = ipaddress.ip_address((parts["v6"] or parts["v4"] or "127.0.0.1") if parts else "")
-        port = int(parts["port"]) if parts else -1
-    except ValueError:
-        port = -1
-    if not 0 <= port < 65536:
-        raise UsageError(
-            f"--metrics {text}: expected a port, or an address and a port: 9777, 127.0.0.1:9777, [::1]:9777"
-        )
-    return str(host), port

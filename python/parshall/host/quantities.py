@@ -3,6 +3,7 @@
 Every function that parses raises `UsageError` for another text.
 """
 
+import ipaddress
 import math
 import re
 
@@ -164,3 +165,18 @@ def _parse(option: str, text: str, spelled: str, units: dict[str, float] | dict[
         zero = "must be above 0; " if match and unit is not None and amount == 0 else ""
         raise UsageError(f"{option} {text}: {zero}expected {expected}")
     return amount
+
+
+def parse_address(option: str, text: str) -> tuple[str, int]:
+    """Return host and port of ``[HOST:]PORT``; without a host, the loopback."""
+    parts = re.fullmatch(r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):)?(?P<port>[0-9]{1,5})", text)
+    try:
+        host = ipaddress.ip_address((parts["v6"] or parts["v4"] or "127.0.0.1") if parts else "")
+        port = int(parts["port"]) if parts else -1
+    except ValueError:
+        port = -1
+    if not 0 <= port < 65536:
+        raise UsageError(
+            f"{option} {text}: expected a port, or an address and a port: 9777, 127.0.0.1:9777, [::1]:9777"
+        )
+    return str(host), port

@@ -136,7 +136,9 @@ class Follower:
 
     def read(self) -> bool:
         """Read what came since the last call; return whether there may be more at once."""
-        has_more = self._native.read(_ROWS_AT_ONCE)
+        has_news, has_more = self._native.read(_ROWS_AT_ONCE)
+        if not has_news and not self.has_ended:
+            return False
         self.states.set_rows(*self._native.states())
         self.states.add_flows(pa.RecordBatchReader.from_stream(self._native.flows()).read_all())
         for row in json.loads(self._native.listeners()):

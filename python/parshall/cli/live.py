@@ -1,0 +1,159 @@
+"""``parshall live``: one page on the loopback that shows what runs."""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parshall.cli import options
+from parshall.cli.confinement import confine
+from parshall.cli.options import count_option, port_option, size_option, time_option, whole_option
+from parshall.errors import UsageError
+from parshall.host.messages import report_start, say, show
+from parshall.host.quantities import many, parse_address
+from parshall.host.rotation import Rotation
+from parshall.host.stopping import Stopping
+from parshall.host.temporary import TemporaryDirectory
+
+if TYPE_CHECKING:
+    from parshall.instruments.tcp import LogSummary, TcpLog
+
+COMMAND_SETTINGS = {
+    "epilog": "Without LOG_OR_DIR, it logs the host's connections itself, in a temporary directory of at most 1 GiB."
+}
+# Of the log that it writes itself.
+_FILE_TIME_S = 30.0
+_FILE_BYTES = 16 << 20
+_FILES_MAX = 64
+_KEEP_S = 900.0
+_MEMORY_BYTES = 256 << 20
+_MEMORY_BYTES_MIN = 1 << 20
+
+
+def command(
+    log: Annotated[
+        Path | None,
+        typer.Argument(metavar="[LOG_OR_DIR]", help="Log of `parshall tcp` that is being written, or directory of one"),
+    ] = None,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="ADDR", help="Serve the page at [ADDRESS:]PORT; 0 is any free port")
+    ] = "0",
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="Keep the address's token there, so that it stays the same"),
+    ] = None,
+    keep: Annotated[float, time_option("--keep", help="How far one can go back")] = _KEEP_S,
+    memory: Annotated[int, size_option("--memory", help="Memory for what is kept")] = _MEMORY_BYTES,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for spans that are saved")
+    ] = Path(),
+    ppl: Annotated[int, count_option("--ppl", help="Log every N-th packet of each flow")] = 1,
+    port: Annotated[list[int] | None, port_option("--port", help="Only flows with this port (repeatable)")] = None,
+    host: Annotated[
+        list[str] | None, typer.Option("--host", metavar="A", help="Only flows with this host (repeatable)")
+    ] = None,
+    cgroup: Annotated[
+        Path | None, typer.Option("--cgroup", metavar="PATH", help="Only sockets below this cgroup (version 2)")
+    ] = None,
+    netns: options.Netns = None,
+    pid: Annotated[
+        list[int] | None, whole_option("--pid", metavar="PID", help="Only sockets of this process (repeatable)")
+    ] = None,
+    duration: options.Duration = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> int:
+    """Show what runs on a page of this host: flows, accept queues, what the measuring lost and cost."""
+    address, number = parse_address("--listen", listen)
+    if memory < _MEMORY_BYTES_MIN:
+        raise UsageError(f"--memory {memory}: expected at least 1M")
+    chosen = {"port": port, "host": host, "cgroup": cgroup, "netns": netns, "pid": pid}
+    if log is not None:
+        given = [name for name, value in chosen.items() if value] + (["ppl"] if ppl != 1 else [])
+        if given:
+            raise UsageError(f"--{given[0]}: chooses what is logged, and {log} is a log; leave one or the other out")
+    if not output.is_dir():
+        raise UsageError(f"-o {output}: is no directory; name one that exists")
+    from parshall.live.listening import listening
+    from parshall.live.token import token_in
+
+    with contextlib.ExitStack() as stack:
+        stopping = stack.enter_context(Stopping())
+        token = None if token_file is None else token_in(token_file)
+        listener = stack.enter_context(listening(address, number))
+        own = None
+        if log is None:
+            own, path = _own_log(stack, stopping, keep, ppl, chosen)
+        else:
+            path = log
+        # Before libraries have threads of their own, which could not give anything up.
+        confine("live", [path, output / "span"])
+        from parshall.live.saved import Saved
+        from parshall.live.server import Server
+        from parshall.live.watch import Watch
+
+        watch = Watch(path, keep_s=keep, memory_bytes=memory, writes=own is not None)
+        server = Server(watch, Saved(output), listener, token)
+        stack.enter_context(watch)
+        stack.enter_context(server)
+        if as_json:
+            print(json.dumps({"url": server.url, "log": str(path)}), flush=True)
+        report_start("live", f"{'logging; ' if own else ''}open {server.url}", quiet=quiet)
+        if not quiet and address in ("0.0.0.0", "::"):
+            say("live", "every host that reaches this one can ask for the page; only its token protects it")
+        if own is None:
+            _wait(stopping, duration, lambda: False)
+            return 0
+        _wait(stopping, duration, lambda: bool(own.status()["has_ended"]))
+        summary = own.stop()
+    return _end(summary, quiet, as_json)
+
+
+def _own_log(
+    stack: contextlib.ExitStack, stopping: Stopping, keep_s: float, ppl: int, chosen: dict[str, Any]
+) -> tuple["TcpLog", Path]:
+    from parshall.instruments.tcp import TcpLog
+
+    directory = stack.enter_context(TemporaryDirectory("live"))
+    path = directory / "live.arrow"
+    log = TcpLog(
+        path,
+        ppl=ppl,
+        rotation=Rotation(
+            rotate_size_bytes=_FILE_BYTES,
+            rotate_time_s=_FILE_TIME_S,
+            rotate_files=_FILES_MAX,
+            keep_s=keep_s + _FILE_TIME_S,
+        ),
+        is_stopping=stopping.is_requested,
+        **{name: value for name, value in chosen.items() if value},
+    )
+    return stack.enter_context(log), path
+
+
+def _wait(stopping: Stopping, duration_s: float | None, has_ended: Any) -> None:
+    """Wait for a signal, the end of the time, or that of the log."""
+    waited_s = 0.0
+    while not has_ended():
+        step_s = 0.5 if duration_s is None else min(0.5, duration_s - waited_s)
+        if step_s <= 0 or stopping.wait(step_s):
+            return
+        waited_s += step_s
+
+
+def _end(summary: "LogSummary", quiet: bool, as_json: bool) -> int:
+    from parshall.cli.ledger_text import ledger_lines
+    from parshall.cli.listener_text import listener_lines
+
+    if as_json:
+        print(json.dumps({"ledger": summary.ledger, "flows": summary.flows, "failure": summary.failure}))
+    elif not quiet:
+        lines = [many(summary.flows, "flow"), *listener_lines(summary), *ledger_lines(summary.ledger)]
+        show(*lines, file=sys.stderr)
+    if summary.failure:
+        say("live", summary.failure)
+        return 1
+    return 0

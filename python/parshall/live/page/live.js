@@ -1,0 +1,435 @@
+"use strict";
+// One page: asks for the lines that are on the screen, waits for news, and draws them. All text of others goes into
+// textContent, nothing into markup.
+
+const token = location.hash.slice(1);
+const $ = (id) => document.getElementById(id);
+const LINE_PX = matchMedia("(max-width: 620px)").matches ? 32 : 26;
+// name, title, is a number, when there is little room
+const FLOW_COLUMNS = [
+  ["flow", "flow", true, "second"], ["process", "process", false, ""], ["unit", "unit", false, "second"],
+  ["local", "local", false, "second"], ["peer", "peer", false, ""], ["acked_Mbps", "acked Mbit/s", true, ""],
+  ["received_Mbps", "received Mbit/s", true, ""], ["rtt_ms", "rtt ms", true, "third"], ["cwnd", "cwnd", true, "third"],
+  ["retr", "retr", true, ""], ["acked", "acked", true, "second"], ["received", "received", true, "second"],
+  ["cc", "cc", false, "second"], ["state", "state", false, "third"],
+];
+const GROUP_COLUMNS = [
+  ["group", "group", false, ""], ["flows", "flows", true, ""], ["acked_Mbps", "acked Mbit/s", true, ""],
+  ["received_Mbps", "received Mbit/s", true, ""], ["rtt_ms", "median rtt ms", true, "third"],
+  ["cwnd", "median cwnd", true, "third"], ["retr", "retr", true, ""], ["acked", "acked", true, "second"],
+  ["received", "received", true, "second"],
+];
+const BYTE_COLUMNS = new Set(["acked", "received"]);
+
+const view = { sort: "acked_Mbps", descending: true, words: "", group: "", offset: 0, count: 60, at_ms: null };
+let version = 0;
+let frame = null;
+let paused = false;
+let chosen = null;
+let request = null;
+let marks = { from: null, until: null };
+let savedKey = null;
+
+async function ask(path, options = {}) {
+  const answer = await fetch(path, { ...options, headers: { "X-Parshall-Token": token, ...(options.headers || {}) } });
+  if (!answer.ok) {
+    const error = new Error((await answer.text()).trim() || `status ${answer.status}`);
+    error.status = answer.status;
+    throw error;
+  }
+  return answer.json();
+}
+
+function frameUrl(after) {
+  const words = new URLSearchParams({
+    sort: view.sort, descending: view.descending ? "1" : "0", words: view.words, group: view.group,
+    offset: view.offset, count: view.count, after,
+  });
+  if (view.at_ms !== null) words.set("at_ms", view.at_ms);
+  return `api/frame?${words}`;
+}
+
+// The view changed: what is waited for is of no use any more.
+function changed() {
+  version = 0;
+  if (request) request.abort();
+}
+
+async function follow() {
+  let pause_ms = 250;
+  for (;;) {
+    if (!token) return say("open the address that parshall live printed, with what follows the #", true);
+    request = new AbortController();
+    try {
+      const news = await ask(frameUrl(version), { signal: request.signal });
+      pause_ms = 250;
+      // What was asked for before the view changed is not drawn.
+      if (request.signal.aborted) continue;
+      version = news.version;
+      draw(news);
+      if (paused || view.at_ms !== null) await untilChanged();
+    } catch (error) {
+      if (error.name === "AbortError") continue;
+      if (error.status === 401) return say("wrong token: open the address that parshall live printed", true);
+      say(error.status ? error.message : "disconnected; trying again", true);
+      version = 0;
+      await asleep(pause_ms);
+      pause_ms = Math.min(2 * pause_ms, 4000);
+    }
+  }
+}
+
+const asleep = (ms) => new Promise((done) => setTimeout(done, ms));
+function untilChanged() {
+  return new Promise((done) => {
+    if (request.signal.aborted) return done();
+    request.signal.addEventListener("abort", done);
+  });
+}
+
+function say(text, bad = false) {
+  $("state").textContent = text;
+  $("state").classList.toggle("bad", bad);
+}
+
+function clock(ms) {
+  return ms ? new Date(ms).toLocaleTimeString([], { hour12: false }) : "-";
+}
+function rate(value) {
+  if (value === null || value === undefined) return "-";
+  if (value === 0) return "0";
+  return value < 0.01 ? "<0.01" : value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+}
+function amount(bytes) {
+  if (bytes === null || bytes === undefined) return "-";
+  let value = bytes;
+  for (const unit of ["", "k", "M", "G", "T"]) {
+    if (value < 999.5 || unit === "T") return unit ? value.toPrecision(3) + unit : String(value);
+    value /= 1000;
+  }
+}
+const whole = (value) => (value === null || value === undefined ? "-" : Number(value).toLocaleString("en"));
+const percent = (share) => `${(100 * share).toFixed(1)} % of a CPU`;
+
+function cell(name, value) {
+  if (BYTE_COLUMNS.has(name)) return amount(value);
+  if (name.endsWith("_Mbps")) return rate(value);
+  if (name === "rtt_ms") return value === null || value === undefined ? "-" : value.toFixed(2);
+  if (typeof value === "number" && name !== "group") return whole(value);
+  return value === null || value === undefined || value === "" ? "-" : String(value);
+}
+
+function draw(news) {
+  frame = news;
+  const past = view.at_ms !== null;
+  say(news.has_ended ? "the log has ended" : paused ? "paused" : past ? "looking back" : news.log.endsWith("/live.arrow") ? "live" : `live: ${news.log}`);
+  $("problem").hidden = !news.problem;
+  $("problem").textContent = news.problem || "";
+  const ledger = news.ledger;
+  if (ledger) {
+    const causes = Object.entries(ledger.lost).filter(([, number]) => number > 0);
+    const lost = causes.reduce((sum, [, number]) => sum + number, 0);
+    $("lost").textContent = lost ? `${whole(lost)} (${causes.map(([cause, number]) => `${whole(number)} ${cause}`).join(", ")})` : "0";
+    $("lost").className = lost ? "bad" : "good";
+    $("reader").textContent = percent(ledger.reader_cpu_share);
+    $("hooks").textContent = ledger.hooks_ns ? `${Math.round(ledger.hooks_ns[0])} to ${Math.round(ledger.hooks_ns[1])} ns` : "not measured";
+    $("account").textContent = `Since the log began: seen ${whole(ledger.seen)} = filtered ${whole(ledger.filtered)} + thinned ${whole(ledger.thinned)} + logged ${whole(ledger.logged)} + lost ${whole(lost)}; ${amount(ledger.log_bytes)}B of log.` +
+      (ledger.thinned ? " Packets are thinned: rates are complete, states and times are those of logged packets." : "");
+  }
+  $("page").textContent = percent(news.page_cpu_share);
+  $("open").textContent = past || paused ? "-" : whole(news.flows_open);
+  $("acked").textContent = rate(news.now.acked_Mbps);
+  $("received").textContent = rate(news.now.received_Mbps);
+  $("retransmitted").textContent = rate(news.now.retransmitted_per_s);
+  drawTime(news);
+  drawLines(news);
+  drawListeners(news.listeners);
+  if (!past && !paused) more(news);
+}
+
+function drawTime(news) {
+  const [first, last] = news.kept_ms;
+  const slider = $("when");
+  if (first === null) return;
+  slider.min = first;
+  slider.max = last;
+  if (view.at_ms === null && !paused) slider.value = last;
+  const ago_s = (last - news.time_ms) / 1000;
+  $("shown").textContent = view.at_ms === null ? clock(news.time_ms) : `${clock(news.time_ms)}, ${ago_s.toFixed(0)} s ago`;
+  slider.setAttribute("aria-valuetext", $("shown").textContent);
+}
+
+function heads() {
+  const columns = view.group ? GROUP_COLUMNS : FLOW_COLUMNS;
+  $("heads").replaceChildren(...columns.map(([name, title, isNumber, room]) => {
+    const head = document.createElement("th");
+    head.scope = "col";
+    head.className = `${isNumber ? "number" : ""} ${room}`.trim();
+    const button = document.createElement("button");
+    button.type = "button";
+    button.dataset.sort = name;
+    button.textContent = name === "group" ? $("group").selectedOptions[0].textContent : title;
+    if (name === view.sort) {
+      head.setAttribute("aria-sort", view.descending ? "descending" : "ascending");
+      button.textContent += view.descending ? " ▾" : " ▴";
+    }
+    button.addEventListener("click", () => {
+      view.descending = view.sort === name ? !view.descending : isNumber;
+      view.sort = name;
+      view.offset = 0;
+      $("scroll").scrollTop = 0;
+      heads();
+      changed();
+      $("heads").querySelector(`[data-sort="${name}"]`).focus();
+    });
+    head.append(button);
+    return head;
+  }));
+}
+
+function space(lines, columns) {
+  const row = document.createElement("tr");
+  row.className = "space";
+  row.setAttribute("aria-hidden", "true");
+  const filler = document.createElement("td");
+  filler.colSpan = columns;
+  filler.style.height = `${lines * LINE_PX}px`;
+  row.append(filler);
+  return row;
+}
+
+function drawLines(news) {
+  const columns = view.group ? GROUP_COLUMNS : FLOW_COLUMNS;
+  const key = view.group ? "group" : "flow";
+  const found = news.columns[key];
+  const unit = view.group ? "group" : "flow";
+  $("lines").textContent = `${whole(news.lines)} ${unit}${news.lines === 1 ? "" : "s"}`;
+  if (!found) {
+    $("rows").replaceChildren();
+    return;
+  }
+  const active = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.flow : undefined;
+  const rows = found.map((_, index) => {
+    const row = document.createElement("tr");
+    for (const [name, , isNumber, room] of columns) {
+      const field = document.createElement("td");
+      field.className = `${isNumber ? "number" : ""} ${room}`.trim();
+      field.textContent = cell(name, news.columns[name][index]);
+      if (!isNumber) field.title = field.textContent;
+      row.append(field);
+    }
+    if (!view.group) {
+      const flow = found[index];
+      row.tabIndex = 0;
+      row.dataset.flow = flow;
+      row.classList.toggle("chosen", chosen === flow);
+      const open = () => choose(flow, `${news.columns.process[index]} ${news.columns.local[index]} to ${news.columns.peer[index]}`);
+      row.addEventListener("click", open);
+      row.addEventListener("keydown", (event) => {
+        if (event.key === "Enter" || event.key === " ") {
+          event.preventDefault();
+          open();
+        }
+      });
+    }
+    return row;
+  });
+  const before = news.offset;
+  const after = Math.max(news.lines - news.offset - found.length, 0);
+  $("rows").replaceChildren(space(before, columns.length), ...rows, space(after, columns.length));
+  if (active !== undefined) {
+    const again = $("rows").querySelector(`tr[data-flow="${CSS.escape(active)}"]`);
+    if (again) again.focus({ preventScroll: true });
+  }
+}
+
+function drawListeners(listeners) {
+  const items = listeners.map((row) => {
+    const item = document.createElement("li");
+    const address = row.ip_version === 6 ? `[${row.local_address}]` : row.local_address;
+    item.textContent = `${address}:${row.local_port} of ${row.command || "?"} (pid ${row.pid}), room for ${whole(row.backlog_connections)}: ${whole(row.syns_refused)} SYNs and ${whole(row.acks_refused)} ACKs refused`;
+    return item;
+  });
+  if (!items.length) {
+    const item = document.createElement("li");
+    item.textContent = "none";
+    items.push(item);
+  }
+  $("listeners").replaceChildren(...items);
+}
+
+// Curves.
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const COLOURS = ["#0969da", "#d1690b"];
+function chart(id, title, labels, height, isStepped = false) {
+  const place = $(id);
+  const times = (plot, splits) => splits.map((time) => clock(1000 * time));
+  const axis = { stroke: () => colour("--quiet"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { stroke: () => colour("--line") } };
+  const drawn = new uPlot({
+    title, height, width: Math.max(place.clientWidth, 280), cursor: { drag: { x: true, y: false } },
+    scales: { y: { range: (_, low, high) => [Math.min(low ?? 0, 0), (high ?? 0) > 0 ? high * 1.05 : 1] } },
+    axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 60 }],
+    series: [{ value: (_, s) => (s === null ? "-" : clock(1000 * s)) }, ...labels.map((label, index) => ({
+      label, stroke: COLOURS[index], width: 1.5, spanGaps: false, points: { show: (plot) => plot.data[0].length < 60 },
+      paths: isStepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
+    }))],
+  }, [[], ...labels.map(() => [])], place);
+  new ResizeObserver(() => drawn.setSize({ width: Math.max(place.clientWidth, 280), height })).observe(place);
+  return drawn;
+}
+let all = null;
+let single = null;
+let asked_ms = 0;
+let isAsking = false;
+async function more(news) {
+  // The first frame, and after a gap, all times are asked for; else the newest time is added.
+  if (isAsking) return;
+  const times = all.data[0];
+  const newest_s = times.length ? times[times.length - 1] : 0;
+  const time_s = news.time_ms / 1000;
+  try {
+    isAsking = true;
+    if (!times.length || time_s - newest_s > 5 || time_s < newest_s) {
+      const total = await ask("api/curve");
+      all.setData([total.time_s, total.acked_Mbps, total.received_Mbps]);
+    } else if (time_s > newest_s) {
+      const first_s = news.kept_ms[0] / 1000;
+      const cut = times.findIndex((time) => time >= first_s);
+      const add = (column, value) => [...column.slice(Math.max(cut, 0)), value];
+      all.setData([add(times, time_s), add(all.data[1], news.now.acked_Mbps), add(all.data[2], news.now.received_Mbps)]);
+    }
+    if (chosen !== null && Date.now() - asked_ms > 900) await curves();
+  } catch (error) {
+    // The next frame says what is wrong.
+    console.debug(error);
+  } finally {
+    isAsking = false;
+  }
+}
+
+async function curves() {
+  asked_ms = Date.now();
+  const flow = chosen;
+  const curve = await ask(`api/curve?flow=${flow}`);
+  if (flow !== chosen || !curve.time_s.length && !single) return;
+  if (!single) {
+    single = {
+      rates: chart("rates", "Throughput, Mbit/s", ["acked", "received"], 190),
+      window: chart("window", "Congestion window, segments", ["cwnd"], 190, true),
+      rtt: chart("rtt", "Smoothed round-trip time, ms", ["rtt"], 190, true),
+      retr: chart("retr", "Segments sent again per s", ["sent again"], 190),
+    };
+  }
+  single.rates.setData([curve.time_s, curve.acked_Mbps, curve.received_Mbps]);
+  single.window.setData([curve.time_s, curve.cwnd_segments]);
+  single.rtt.setData([curve.time_s, curve.srtt_ms]);
+  single.retr.setData([curve.time_s, curve.retransmitted_per_s]);
+}
+
+function choose(flow, name) {
+  chosen = flow;
+  $("one").hidden = false;
+  $("name").textContent = `Flow ${flow}: ${name}`;
+  for (const row of $("rows").querySelectorAll("tr[data-flow]")) row.classList.toggle("chosen", row.dataset.flow === String(flow));
+  curves().catch((error) => say(error.message, true));
+  $("name").scrollIntoView({ block: "nearest" });
+}
+
+// Time, marks, and what is saved.
+function pauseTo(isPaused) {
+  paused = isPaused;
+  $("pause").setAttribute("aria-pressed", String(paused));
+  $("pause").textContent = paused ? "Go on" : "Pause";
+  view.at_ms = paused && frame ? frame.time_ms : null;
+  changed();
+}
+function drawMarks() {
+  const { from, until } = marks;
+  $("span").textContent = from === null && until === null ? "" : `${from === null ? "start" : clock(from)} to ${until === null ? "now" : clock(until)}`;
+}
+const shownTime = () => (frame ? frame.time_ms : null);
+
+$("pause").addEventListener("click", () => pauseTo(!paused));
+$("when").addEventListener("input", () => {
+  const slider = $("when");
+  const isNow = Number(slider.value) >= Number(slider.max);
+  paused = !isNow;
+  $("pause").setAttribute("aria-pressed", String(paused));
+  $("pause").textContent = paused ? "Go on" : "Pause";
+  // Browsers cut the digits of a slider's value.
+  view.at_ms = isNow ? null : Number(slider.value) + 1;
+  changed();
+});
+$("from").addEventListener("click", () => { marks.from = shownTime(); if (marks.until !== null && marks.until < marks.from) marks.until = null; drawMarks(); });
+$("until").addEventListener("click", () => { marks.until = shownTime(); if (marks.from !== null && marks.from > marks.until) marks.from = null; drawMarks(); });
+$("save").addEventListener("click", async () => {
+  $("save").disabled = true;
+  $("saved").textContent = "saving";
+  try {
+    const [first, last] = frame.kept_ms;
+    const body = JSON.stringify({ from_ms: marks.from ?? first, until_ms: marks.until ?? last });
+    const answer = await ask("api/save", { method: "POST", body, headers: { "Content-Type": "application/json" } });
+    savedKey = answer.key;
+    $("saved").textContent = `saved in ${answer.path}${answer.problem ? `; ${answer.problem}` : ""}`;
+    $("report").hidden = false;
+  } catch (error) {
+    $("saved").textContent = `not saved: ${error.message}`;
+  } finally {
+    $("save").disabled = false;
+  }
+});
+$("report").addEventListener("click", async () => {
+  $("report").disabled = true;
+  const before = $("saved").textContent;
+  $("saved").textContent = "making the report";
+  try {
+    const answer = await ask("api/report", { method: "POST", body: JSON.stringify({ key: savedKey }), headers: { "Content-Type": "application/json" } });
+    window.open(answer.url, "_blank", "noopener");
+    $("saved").textContent = before;
+  } catch (error) {
+    $("saved").textContent = `no report: ${error.message}`;
+  } finally {
+    $("report").disabled = false;
+  }
+});
+let typing = null;
+$("words").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    view.words = $("words").value;
+    view.offset = 0;
+    $("scroll").scrollTop = 0;
+    changed();
+  }, 150);
+});
+$("group").addEventListener("change", () => {
+  view.group = $("group").value;
+  view.sort = "acked_Mbps";
+  view.descending = true;
+  view.offset = 0;
+  $("scroll").scrollTop = 0;
+  heads();
+  changed();
+});
+let scrolling = null;
+$("scroll").addEventListener("scroll", () => {
+  clearTimeout(scrolling);
+  scrolling = setTimeout(() => {
+    const first = Math.floor($("scroll").scrollTop / LINE_PX);
+    const offset = Math.max(first - 20, 0);
+    const count = Math.min(Math.ceil($("scroll").clientHeight / LINE_PX) + 40, 500);
+    if (offset === view.offset && count === view.count) return;
+    view.offset = offset;
+    view.count = count;
+    changed();
+  }, 60);
+});
+$("close").addEventListener("click", () => {
+  chosen = null;
+  $("one").hidden = true;
+  for (const row of $("rows").querySelectorAll("tr.chosen")) row.classList.remove("chosen");
+});
+
+heads();
+all = chart("all", "", ["acked Mbit/s", "received Mbit/s"], 130);
+follow();

@@ -1,0 +1,102 @@
+"""Spans of a log that are saved, and their reports."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+from datetime import datetime
+from pathlib import Path
+
+from parshall.errors import ParshallError, UsageError
+from parshall.instruments.tcp_log import files_of
+
+_REPORT_TIME_MAX_S = 600
+
+
+class Saved:
+    """Saves spans of a log.
+
+    Parameters
+    ----------
+    directory : path-like
+        Each span is a directory in it.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = Path(directory)
+        self._spans: dict[str, Path] = {}
+        self._lock = threading.Lock()
+        self.reports: dict[str, Path] = {}
+        """The reports that were made, by keys that nobody guesses."""
+
+    def save(self, log: Path, begin_ns: int, end_ns: int) -> tuple[Path, str | None]:
+        """Copy the files of a log that have rows between two times; of a file, all.
+
+        Returns
+        -------
+        path : Path
+            The directory that was made.
+        problem : str or None
+            What is missing.
+        """
+        chosen = _files_between(files_of(log) or [log], begin_ns, end_ns)
+        if not chosen:
+            raise UsageError("nothing of that time is kept any more; save a later one")
+        path = self._made()
+        lost = 0
+        for file in chosen:
+            try:
+                shutil.copyfile(file, path / file.name)
+            except FileNotFoundError:
+                # Rotation was faster.
+                lost += 1
+        if lost == len(chosen):
+            path.rmdir()
+            raise UsageError("nothing of that time is kept any more; save a later one")
+        with self._lock:
+            self._spans[path.name] = path
+        return path, f"{lost} of {len(chosen)} files were removed meanwhile" if lost else None
+
+    def _made(self) -> Path:
+        name = f"live-{datetime.now():%Y%m%d-%H%M%S}"
+        for number in range(1, 1000):
+            path = self._directory / (name if number == 1 else f"{name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                return path.resolve()
+        raise ParshallError(f"{self._directory}: cannot make a directory for what is saved; name another one with -o")
+
+    def report(self, name: str) -> str:
+        """Make the report of a span that was saved, and return the key of its page."""
+        with self._lock:
+            path = self._spans.get(name)
+        if path is None:
+            raise UsageError("nothing was saved under this name")
+        command = [sys.executable, "-m", "parshall", "report", str(path)]
+        made = subprocess.run(command, capture_output=True, text=True, timeout=_REPORT_TIME_MAX_S, check=False)
+        page = path / "report.html"
+        if made.returncode or not page.exists():
+            reason = made.stderr.strip().rsplit("\n", 1)[-1] or f"exit status {made.returncode}"
+            raise ParshallError(f"the report of {path} could not be made: {reason}")
+        key = secrets.token_urlsafe(24)
+        with self._lock:
+            self.reports[key] = page
+        return key
+
+
+def _files_between(files: list[Path], begin_ns: int, end_ns: int) -> list[Path]:
+    """Return the files with rows between two times: each was last written when the next one began."""
+    chosen = []
+    began_ns = 0
+    for file in files:
+        try:
+            written_ns = file.stat().st_mtime_ns
+        except FileNotFoundError:
+            continue
+        if began_ns <= end_ns and written_ns >= begin_ns:
+            chosen.append(file)
+        began_ns = written_ns
+    return chosen

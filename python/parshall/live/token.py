@@ -1,0 +1,46 @@
+"""The secret that the page's address has: whoever knows it may see the page's numbers."""
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+from parshall.errors import UsageError
+from parshall.host.input_file import open_regular
+
+_BYTES = 24
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{32,128}")
+
+
+def new_token() -> str:
+    """Return a token that nobody guesses."""
+    return secrets.token_urlsafe(_BYTES)
+
+
+def token_in(path: Path) -> str:
+    """Return the token in a file; a file that does not exist gets a new one, which only its owner can read.
+
+    Raises
+    ------
+    UsageError
+        The file has another content, or others can read or replace it.
+    OSError
+        It cannot be read or made.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        pass
+    else:
+        token = new_token()
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token + "\n")
+        return token
+    with open_regular(path) as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o077:
+            raise UsageError(f"--token-file {path}: others can read it; make it yours with mode 600, or name another")
+        content = file.read(256).decode("ascii", "replace").strip()
+    if not _TOKEN.fullmatch(content):
+        raise UsageError(f"--token-file {path}: expected 32 to 128 letters, digits, - and _; remove it for a new one")
+    return content

@@ -1,0 +1,139 @@
+"""One view of the flows: filtered, grouped, sorted, and the lines of it that are on a screen."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from parshall.errors import UsageError, printable
+
+SORTS = (
+    *("flow", "process", "unit", "local", "peer", "state", "cc", "acked", "received", "acked_Mbps", "received_Mbps"),
+    *("rtt_ms", "cwnd", "retr"),
+)
+GROUPS = ("process", "unit", "peer_address", "local_port", "peer_port", "state", "cc", "netns")
+LINES_MAX = 500
+FILTER_CHARACTERS_MAX = 200
+# Of these, a word of a filter may be a part.
+_TEXTS = ("process", "unit", "local", "peer", "state", "cc")
+_SUMS = ("acked", "received", "acked_Mbps", "received_Mbps", "retr")
+# Names of the runtimes' control groups: docker-ID.scope, cri-containerd-ID.scope, libpod-ID.scope.
+_CONTAINER = re.compile(r"^(?:[a-z-]+-)?([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?$")
+
+
+@dataclass(frozen=True)
+class View:
+    """What of the flows is shown, and in which order.
+
+    Attributes
+    ----------
+    sort : str
+        One of `SORTS`; with a group also ``group`` and ``flows``.
+    descending : bool
+        The greatest first.
+    words : str
+        Words that each are a part of a flow's names, or its process number.
+    group : str
+        One of `GROUPS`; empty: one line a flow.
+    offset, count : int
+        The lines.
+    at_ns : int or None
+        The time; None: now.
+    """
+
+    sort: str = "acked_Mbps"
+    descending: bool = True
+    words: str = ""
+    group: str = ""
+    offset: int = 0
+    count: int = 50
+    at_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.sort not in (*SORTS, *(("group", "flows") if self.group else ())):
+            raise UsageError(f"sort {self.sort}: expected one of {', '.join(SORTS)}")
+        if self.group and self.group not in GROUPS:
+            raise UsageError(f"group {self.group}: expected one of {', '.join(GROUPS)}")
+        if not 0 <= self.offset < 1 << 32 or not 0 <= self.count <= LINES_MAX:
+            raise UsageError(f"offset {self.offset}, count {self.count}: expected at most {LINES_MAX} lines")
+        if len(self.words) > FILTER_CHARACTERS_MAX:
+            raise UsageError(f"filter: expected at most {FILTER_CHARACTERS_MAX} characters")
+
+
+def lines(facts: pl.DataFrame, flows: pl.DataFrame, view: View) -> tuple[int, dict[str, list[Any]]]:
+    """Return the number of lines of a view, and those that it shows, as columns.
+
+    Parameters
+    ----------
+    facts : polars.DataFrame
+        What never changes of each flow, see `described`.
+    flows : polars.DataFrame
+        What does, see `History.at`.
+    """
+    if not facts.width:
+        return 0, {}
+    table = flows.join(facts, on="flow", how="inner", maintain_order="left").select(
+        *facts.columns,
+        # A connection that ended has how; one that did not, TCP's state.
+        state=pl.when(pl.col("ending").is_not_null() & (pl.col("ending") != "open"))
+        .then(pl.col("ending").cast(pl.String))
+        .when(pl.col("ended").fill_null(False))
+        .then(pl.lit("ended"))
+        .otherwise(pl.col("state").cast(pl.String)),
+        acked="acked_bytes",
+        received="received_bytes",
+        acked_Mbps="acked_Mbps",
+        received_Mbps="received_Mbps",
+        rtt_ms="srtt_ms",
+        cwnd="cwnd_segments",
+        retr="retransmitted",
+    )
+    for word in view.words.lower().split():
+        found = [pl.col(name).str.to_lowercase().str.contains(word, literal=True) for name in _TEXTS]
+        found.append(pl.col("pid").cast(pl.String) == word)
+        table = table.filter(pl.any_horizontal(found).fill_null(False))
+    if view.group:
+        table = table.group_by(group=pl.col(view.group).cast(pl.String)).agg(
+            pl.len().alias("flows"),
+            *(pl.col(name).sum() for name in _SUMS),
+            pl.col("rtt_ms").median(),
+            pl.col("cwnd").median(),
+        )
+    sort = view.sort if view.sort in table.columns else "acked_Mbps"
+    tie = "group" if view.group else "flow"
+    table = table.sort([sort, tie], descending=[view.descending, False], nulls_last=True)
+    shown = table.slice(view.offset, view.count)
+    return table.height, shown.to_dict(as_series=False)
+
+
+def described(table: pl.DataFrame) -> pl.DataFrame:
+    """Return what never changes of each flow of `FlowStates.table`, in words for people."""
+    if not table.width:
+        return table
+    return table.select(
+        "flow",
+        process=pl.col("command").fill_null("?").map_elements(printable, pl.String),
+        pid="pid",
+        unit=pl.col("cgroup").fill_null("").map_elements(unit_of, pl.String),
+        local=_end("local"),
+        peer=_end("remote"),
+        peer_address="remote_address",
+        local_port="local_port",
+        peer_port="remote_port",
+        netns="netns_inode",
+        cc=pl.col("congestion_control").cast(pl.String),
+    )
+
+
+def unit_of(cgroup: str) -> str:
+    """Return the unit of systemd that a control group is, or the short number of the container."""
+    name = printable(cgroup.rstrip("/").rsplit("/", 1)[-1])
+    container = _CONTAINER.match(name)
+    return container[1] if container else name
+
+
+def _end(side: str) -> pl.Expr:
+    address, port = pl.col(f"{side}_address"), pl.col(f"{side}_port").cast(pl.String)
+    is_long = address.str.contains(":", literal=True)
+    return pl.when(is_long).then(pl.format("[{}]:{}", address, port)).otherwise(pl.format("{}:{}", address, port))

@@ -1,0 +1,119 @@
+"""The history of flows against a model that keeps every table whole."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parshall.live.history import History
+
+SECOND_NS = 1_000_000_000
+CHANGING = ("acked_bytes", "received_bytes", "retransmitted", "cwnd_segments", "state", "ended")
+
+
+def table_of(flows: dict[int, dict[str, Any]]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [{"flow": number, "srtt_ms": 1.5, **flow} for number, flow in sorted(flows.items())],
+        schema={
+            "flow": pl.UInt32,
+            "records": pl.UInt64,
+            "end_ns": pl.Int64,
+            "acked_bytes": pl.Int64,
+            "received_bytes": pl.Int64,
+            "retransmitted": pl.Int64,
+            "cwnd_segments": pl.UInt32,
+            "srtt_ms": pl.Float64,
+            "state": pl.String,
+            "ending": pl.Categorical,
+            "ended": pl.Boolean,
+        },
+    )
+
+
+# At each step: a flow, the bytes that it moved, whether it ends.
+STEPS = st.lists(
+    st.lists(st.tuples(st.integers(1, 6), st.integers(0, 5000), st.booleans()), max_size=4), min_size=1, max_size=12
+)
+
+
+@given(steps=STEPS, keep_s=st.sampled_from([0.5, 3.0, 100.0]))
+@settings(deadline=None)
+def test_each_time_that_is_kept_is_as_it_was(steps: list[list[tuple[int, int, bool]]], keep_s: float) -> None:
+    history = History(keep_s, 1 << 30)
+    flows: dict[int, dict[str, Any]] = {}
+    tables: dict[int, dict[int, dict[str, Any]]] = {}
+    forgotten: set[int] = set()
+    for number, step in enumerate(steps):
+        time_ns = (number + 1) * SECOND_NS
+        for flow, moved, ends in step:
+            before = flows.get(flow)
+            if (before and before["ended"]) or flow in forgotten:
+                continue
+            flows[flow] = {
+                "records": (before["records"] if before else 0) + 1,
+                "end_ns": time_ns,
+                "acked_bytes": (before["acked_bytes"] if before else 0) + moved,
+                "received_bytes": (before["received_bytes"] if before else 0) + 2 * moved,
+                "retransmitted": (before["retransmitted"] if before else 0) + moved % 3,
+                "cwnd_segments": 10 + moved,
+                "state": "ESTABLISHED",
+                "ending": "fin" if ends else "open",
+                "ended": ends,
+            }
+        gone = history.add(time_ns, table_of(flows))
+        for flow in gone:
+            # Only what ended before all that is kept may go.
+            assert flows[flow]["ended"] and flows[flow]["end_ns"] < history.begin_ns
+            del flows[flow]
+        forgotten |= set(gone)
+        tables[time_ns] = {flow: dict(state) for flow, state in flows.items()}
+    assert history.end_ns == len(steps) * SECOND_NS
+    assert history.begin_ns is not None
+    assert history.end_ns - history.begin_ns <= keep_s * SECOND_NS
+    for time_ns, expected in tables.items():
+        if time_ns < history.begin_ns:
+            continue
+        at_ns, found = history.at(time_ns + SECOND_NS // 2)
+        assert at_ns == time_ns
+        rows = {row["flow"]: row for row in found.to_dicts()}
+        # Flows that are gone by now are not in the times before either.
+        assert set(rows) | forgotten == set(expected) | forgotten
+        earlier = tables.get(time_ns - SECOND_NS)
+        for flow, row in rows.items():
+            assert {name: row[name] for name in CHANGING} == {name: expected[flow][name] for name in CHANGING}
+            if earlier is not None:
+                moved = row["acked_bytes"] - earlier.get(flow, {"acked_bytes": 0})["acked_bytes"]
+                assert row["acked_Mbps"] == pytest.approx(moved * 8 / 1e6, rel=1e-6)
+                assert row["received_Mbps"] == pytest.approx(2 * moved * 8 / 1e6, rel=1e-6)
+
+
+def test_what_moved_before_the_first_time_has_no_rate() -> None:
+    history = History(100, 1 << 30)
+    flow = {"records": 1, "end_ns": 1, "acked_bytes": 10**9, "received_bytes": 0, "retransmitted": 5}
+    flow |= {"cwnd_segments": 1, "state": "ESTABLISHED", "ending": "open", "ended": False}
+    history.add(SECOND_NS, table_of({1: flow}))
+    assert history.at()[1]["acked_Mbps"].to_list() == [0]
+    assert history.totals().height == 0
+    history.add(2 * SECOND_NS, table_of({1: flow | {"records": 2, "acked_bytes": 10**9 + 1000}}))
+    assert history.curve(1)["acked_Mbps"].to_list() == pytest.approx([0.008])
+    assert history.totals()["retransmitted_per_s"].to_list() == [0]
+
+
+def test_memory_is_bounded_and_the_newest_stays() -> None:
+    history = History(1e6, 20_000)
+    flows = {
+        flow: {"end_ns": 1, "acked_bytes": 1, "received_bytes": 1, "retransmitted": 0, "cwnd_segments": 1}
+        | {"state": "ESTABLISHED", "ending": "open", "ended": False}
+        for flow in range(1, 51)
+    }
+    for number in range(1, 100):
+        history.add(number * SECOND_NS, table_of({flow: state | {"records": number} for flow, state in flows.items()}))
+    kept_s = (history.end_ns - history.begin_ns) / SECOND_NS
+    # A flow takes some 70 bytes of a time.
+    assert 2 <= kept_s <= 10
+    assert history.end_ns == 99 * SECOND_NS
+    assert history.at()[1].height == 50
+    # Older than all: the oldest.
+    assert history.at(SECOND_NS)[0] == history.begin_ns

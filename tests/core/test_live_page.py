@@ -1,0 +1,160 @@
+"""The page of what runs, in a browser: what a person sees and does."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+from test_live_server import EVIL, established, log, served  # noqa: F401
+from written_log import batch_of, flow_row, listener_row, write_log
+
+from parshall.errors import printable
+from parshall.instruments.tcp_log import read
+from parshall.live.listening import listening
+from parshall.live.saved import Saved
+from parshall.live.server import Server
+from parshall.live.watch import Watch
+
+SIZES = {"wide": (1300, 900), "middle": (800, 900), "phone": (390, 800)}
+
+
+def url_of(client: Any) -> str:
+    return f"http://127.0.0.1:{client.port}/#{client.token}"
+
+
+def rows_of(page: Page) -> list[dict[str, str]]:
+    """Return the lines of the table by the names of their columns."""
+    heads = [text.rstrip(" ▾▴") for text in page.locator("#heads th").all_inner_texts()]
+    lines = page.locator("#rows tr:not(.space)").evaluate_all(
+        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    return [dict(zip(heads, cells, strict=True)) for cells in lines]
+
+
+@pytest.fixture
+def opened(page: Page, log: Path, tmp_path: Path) -> Iterator[Page]:  # noqa: F811
+    with served(log, tmp_path) as client:
+        page.goto(url_of(client))
+        expect(page.locator("#lines")).to_have_text("300 flows")
+        yield page
+
+
+def test_numbers_are_those_of_the_log(opened: Page, log: Path) -> None:  # noqa: F811
+    states = {row["flow"]: row for row in read(log).flow_states().table().iter_rows(named=True)}
+    opened.get_by_role("button", name="flow", exact=True).click()
+    expect(opened.locator("#heads th[aria-sort]")).to_contain_text("flow")
+    rows = rows_of(opened)
+    assert len(rows) >= 20
+    for row in rows:
+        state = states[int(row["flow"])]
+        assert row["cwnd"] == f"{state['cwnd_segments']:,}"
+        assert row["rtt ms"] == ("-" if state["srtt_ms"] is None else f"{state['srtt_ms']:.2f}")
+        assert row["local"] == f"10.0.0.1:{state['local_port']}"
+        assert row["process"] == printable(state["command"])
+        assert row["retr"] == f"{state['retransmitted']:,}"
+    expect(opened.locator("#state")).to_have_text("the log has ended")
+
+
+def test_sorting_filtering_grouping_and_scrolling(opened: Page) -> None:
+    head = opened.get_by_role("button", name="cwnd")
+    head.click()
+    expect(opened.locator("th[aria-sort=descending]")).to_contain_text("cwnd")
+    opened.wait_for_function(
+        "() => { const cells = [...document.querySelectorAll('#rows tr[data-flow]')].map((row) =>"
+        " Number(row.cells[8].textContent.replaceAll(',', '')));"
+        " return cells.length > 5 && cells.every((cell, at) => !at || cells[at - 1] >= cell); }"
+    )
+    head.click()
+    expect(opened.locator("th[aria-sort=ascending]")).to_contain_text("cwnd")
+    opened.get_by_label("Filter").fill("nginx")
+    expect(opened.locator("#lines")).to_have_text("100 flows")
+    opened.locator("#scroll").evaluate("element => { element.scrollTop = element.scrollHeight; }")
+    expect(opened.locator("#rows tr[data-flow]").last).to_be_in_viewport()
+    opened.get_by_label("Group by").select_option("process")
+    expect(opened.locator("#lines")).to_have_text("1 group")
+    opened.get_by_label("Filter").fill("")
+    expect(opened.locator("#lines")).to_have_text("3 groups")
+    assert {row["flows"] for row in rows_of(opened)} == {"100"}
+
+
+def test_the_keyboard_is_enough(opened: Page) -> None:
+    opened.get_by_label("Filter").focus()
+    for _ in range(100):
+        opened.keyboard.press("Tab")
+        if opened.evaluate("document.activeElement.dataset.flow !== undefined"):
+            break
+    flow = opened.evaluate("document.activeElement.dataset.flow")
+    opened.keyboard.press("Enter")
+    expect(opened.locator("#name")).to_contain_text(f"Flow {flow}: ")
+    expect(opened.locator("tr.chosen")).to_have_count(1)
+    opened.get_by_role("button", name="Close").press("Enter")
+    expect(opened.locator("#one")).to_be_hidden()
+
+
+def test_names_of_others_are_text(opened: Page) -> None:
+    opened.get_by_label("Filter").fill("onerror")
+    expect(opened.locator("#lines")).to_have_text("100 flows")
+    opened.locator("#rows tr[data-flow]").first.click()
+    expect(opened.locator("#name")).to_contain_text(printable(EVIL))
+    assert opened.locator("img").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_page_has_room_and_is_accessible(opened: Page, size: str, scheme: Any) -> None:
+    width, height = SIZES[size]
+    opened.set_viewport_size({"width": width, "height": height})
+    opened.emulate_media(color_scheme=scheme)
+    opened.reload()
+    opened.locator("#rows tr[data-flow]").first.click()
+    expect(opened.locator("#name")).to_be_visible()
+    assert opened.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(opened)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_a_span_is_saved_and_opened_as_a_report(opened: Page, tmp_path: Path) -> None:
+    opened.get_by_role("button", name="Mark start").click()
+    opened.get_by_role("button", name="Save as log").click()
+    expect(opened.locator("#saved")).to_contain_text("saved in ")
+    (saved,) = tmp_path.glob("live-*")
+    assert read(saved).records.num_rows == 6000
+    with opened.context.expect_page() as report:
+        opened.get_by_role("button", name="Open as report").click()
+    expect(report.value.locator("h1")).to_be_visible(timeout=60_000)
+    # Its scripts run, but not as this server's.
+    assert report.value.evaluate("window.origin") == "null"
+
+
+def test_a_wrong_token_says_so(page: Page, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    with served(log, tmp_path) as client:
+        page.goto(f"http://127.0.0.1:{client.port}/#wrong")
+        expect(page.locator("#state")).to_have_text("wrong token: open the address that parshall live printed")
+        page.goto("about:blank")
+        page.goto(f"http://127.0.0.1:{client.port}/")
+        expect(page.locator("#state")).to_contain_text("with what follows the #")
+
+
+def test_the_page_comes_back_when_the_server_does(page: Page, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    token = "a" * 32
+
+    def serve(listener: Any, path: Path) -> Any:
+        return Server(Watch(path).__enter__(), Saved(tmp_path), listener, token)
+
+    with listening("127.0.0.1", 0) as listener, serve(listener, log) as server:
+        port = server.port
+        page.goto(server.url)
+        expect(page.locator("#lines")).to_have_text("300 flows")
+    expect(page.locator("#state")).to_have_text("disconnected; trying again")
+    other = tmp_path / "other.arrow"
+    rows = [batch_of(established(2, 100))]
+    listeners = [listener_row(1, command=EVIL, pid=9, syns_refused=1234, acks_refused=5)]
+    write_log(other, rows, [flow_row(1), flow_row(2)], listeners=listeners)
+    with listening("127.0.0.1", port) as listener, serve(listener, other):
+        expect(page.locator("#lines")).to_have_text("2 flows", timeout=10_000)
+        expect(page.locator("#state")).to_have_text("the log has ended")
+        item = page.locator("#listeners li")
+        expect(item).to_contain_text("0.0.0.0:8001 of ")
+        expect(item).to_contain_text("room for 5: 1,234 SYNs and 5 ACKs refused")

@@ -1,0 +1,159 @@
+"""`parshall live` on real connections: its page against ss, and against the log that it saves."""
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from conversation import check_balance, connection, transfer
+from ports import PORTS
+from running_command import RunningCommand, read_until
+from tcp_logger import PARSHALL, STARTED, run
+
+import parshall
+from parshall.instruments.tcp import TcpLog
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+
+
+class Live(RunningCommand):
+    """A `parshall live --json` that runs."""
+
+    def __init__(self, *arguments: str | Path, cwd: Path) -> None:
+        pipe = subprocess.PIPE
+        command = [PARSHALL, "live", "--json", *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, cwd=cwd)
+        STARTED.add(self.process.pid)
+        started = json.loads(read_until(self.process.stdout, "\n"))
+        self.url: str = started["url"]
+        self.log = Path(started["log"])
+
+
+def number(text: str) -> float:
+    """The number that a cell shows: 1,234 or 12.3M."""
+    match = re.fullmatch(r"([\d.,]+)([kMGT]?)", text)
+    assert match, text
+    return float(match[1].replace(",", "")) * 1000 ** " kMGT".index(match[2] or " ")
+
+
+def flow_at(page: "Page", end: str) -> dict[str, str] | None:
+    """The line of the flow that has this end as its peer, by the names of its columns."""
+    heads = [text.rstrip(" ▾▴") for text in page.locator("#heads th").all_inner_texts()]
+    lines = page.locator("#rows tr[data-flow]").evaluate_all(
+        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    rows = [dict(zip(heads, cells, strict=True)) for cells in lines]
+    return next((row for row in rows if row["peer"] == end), None)
+
+
+def test_the_page_follows_a_connection_as_ss_does_and_goes_back(
+    pair: Any, tmp_path: Path, until: Callable[..., None], on_page: Callable[..., Any]
+) -> None:
+    left, right, address = pair
+    port = next(PORTS)
+    end = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+    def acked() -> float | None:
+        row = on_page(lambda page: flow_at(page, end))
+        return row and number(row["acked"])
+
+    def evaluated(code: str) -> Any:
+        return on_page(lambda page: page.evaluate(code))
+
+    with Live("--port", str(port), "--netns", left.namespace, cwd=tmp_path) as live:
+        on_page(lambda page: page.goto(live.url))
+        with connection(left, right, address, port) as (active, passive):
+            times = []
+            for round_number in range(1, 4):
+                transfer(active, passive, 300_000)
+                transfer(passive, active, 50_000)
+                until("the round is shown", lambda sent=300_000 * round_number: acked() == sent)
+                times.append(evaluated("frame.time_ms"))
+                text = left.run(["ss", "-Htin", "state", "established", f"dport = :{port}"]).stdout
+                (kernel,) = re.findall(r"\bcwnd:(\d+)", text)
+                row = on_page(lambda page: flow_at(page, end))
+                assert (number(row["cwnd"]), row["state"]) == (int(kernel), "ESTABLISHED")
+                assert evaluated("document.getElementById('lost').textContent") == "0"
+            on_page(lambda page: page.locator("#rows tr[data-flow]").first.click())
+            until("the curves are drawn", lambda: evaluated("single && single.rates.data[0].length > 1"))
+            moved = evaluated(
+                "single.rates.data[1].reduce((sum, rate, at) => at ? sum + rate *"
+                " (single.rates.data[0][at] - single.rates.data[0][at - 1]) : 0, 0)"
+            )
+            # The first time of the curve has no one before it to take a time from.
+            assert 0 < moved * 1e6 / 8 <= 900_001
+            # Back to the end of the first round: what came later is not there.
+            evaluated(
+                "(() => { const slider = document.getElementById('when');"
+                f" slider.value = {times[0]}; slider.dispatchEvent(new Event('input')); }})()"
+            )
+            until("the first round is shown", lambda: acked() == 300_000)
+            transfer(active, passive, 100_000)
+            newest = "ask(frameUrl(0)).then(news => news.kept_ms[1])"
+            until("what is new is kept meanwhile", lambda: evaluated(newest) > times[2])
+            assert acked() == 300_000
+            on_page(lambda page: page.get_by_role("button", name="Go on").click())
+            until("now is shown again", lambda: acked() == 1_000_000)
+            on_page(lambda page: page.get_by_role("button", name="Save as log").click())
+            saving = "document.getElementById('saved').textContent.startsWith('saved in ')"
+            until("it is saved", lambda: evaluated(saving))
+        ended = live.end(signal.SIGINT)
+    assert ended.returncode == 0, ended.stderr
+    # What it wrote for itself is gone, and its account balances.
+    assert not live.log.parent.exists()
+    check_balance(json.loads(ended.stdout)["ledger"])
+    (saved,) = tmp_path.glob("live-*")
+    (flow,) = parshall.read(saved).flow_states().table().iter_rows(named=True)
+    assert flow["acked_bytes"] == 1_000_000
+
+
+def test_a_log_that_another_process_writes_needs_no_privileges(
+    pair: Any, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    left, right, address = pair
+    port, path = next(PORTS), tmp_path / "day.arrow"
+    with TcpLog(path, port=port, netns=left.namespace), connection(left, right, address, port) as sides:
+        transfer(*sides, 100_000)
+        until("there are rows", lambda: parshall.read(path).records.num_rows > 0)
+        path.chmod(0o644)
+        for directory in (tmp_path, *tmp_path.parents[:2]):
+            directory.chmod(0o755)
+        command = ["setpriv", "--reuid", "65534", "--clear-groups", "--bounding-set", "-all", PARSHALL, "live", path]
+        answer = subprocess.run([*command, "-d", "1s"], capture_output=True, text=True, cwd="/tmp", timeout=60)
+    assert answer.returncode == 0, answer.stderr
+    assert "open http://127.0.0.1:" in answer.stderr
+
+
+def test_what_is_left_after_a_kill_is_found_and_removed(tmp_path: Path, until: Callable[..., None]) -> None:
+    with Live("--port", "9", cwd=tmp_path) as live:
+        live.end(signal.SIGKILL)
+    assert live.log.parent.exists()
+    assert run("doctor", "--clean").returncode == 0
+    assert not live.log.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("nosuch.arrow",), "nosuch.arrow"),
+        (("x.arrow", "--ppl", "3"), "--ppl: chooses what is logged, and x.arrow is a log"),
+        (("--listen", "evil"), "--listen evil: expected a port, or an address and a port"),
+        (("-o", "nosuch"), "-o nosuch: is no directory"),
+        (("--memory", "1k"), "--memory 1024: expected at least 1M"),
+    ],
+)
+def test_a_request_that_is_wrong_is_one_line(tmp_path: Path, words: tuple[str, ...], reason: str) -> None:
+    answer = run("live", *words, cwd=tmp_path)
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
+    assert reason in answer.stderr
+    assert list(tmp_path.iterdir()) == []
+    with contextlib.suppress(FileNotFoundError):
+        assert not list(Path("/tmp").glob("parshall-live-*"))
