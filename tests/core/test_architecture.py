@@ -14,7 +14,19 @@ from parshall import _native
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python/parshall"
 # Each room uses those before it.
-ROOMS = ("_native", "errors", "host", "statistics", "instruments", "testbed", "figures", "report", "live", "model", "router")
+ROOMS = (
+    "_native",
+    "errors",
+    "host",
+    "statistics",
+    "instruments",
+    "testbed",
+    "figures",
+    "report",
+    "live",
+    "model",
+    "router",
+)
 ROOMS += ("lab", "studies", "cli")
 
 
