@@ -275,7 +275,7 @@ mod tests {
     /// What the rows of a log of these records say of its flows, in batches of some rows.
     fn table_of(records: &[TcpStateRecord], batch_rows: usize) -> RecordBatch {
         let log = log_of(records, batch_rows, records.len());
-        let reader = LogReader::new(Cursor::new(log), "made.arrow").unwrap();
+        let reader = LogReader::new(Cursor::new(log), "made.arrow".into()).unwrap();
         let mut states = FlowStates::default();
         for batch in reader.select(&FLOW_STATE_COLUMNS).unwrap() {
             states.add(&batch.unwrap(), 0);
