@@ -20,7 +20,7 @@ from parshall.live.listening import listening
 from parshall.live.saved import Saved
 from parshall.live.server import Server
 from parshall.live.token import token_in
-from parshall.live.view import unit_of
+from parshall.live.view import View, unit_of
 from parshall.live.watch import Watch
 
 EVIL = '<img src=x onerror="alert(1)">\x1b[31m'
@@ -100,6 +100,13 @@ def test_the_page_shows_what_the_log_says(client: Client, log: Path) -> None:
         assert shown["local"] == f"10.0.0.1:{row['local_port']}"
     assert frame["columns"]["acked"] == sorted(frame["columns"]["acked"], reverse=True)
     assert frame["has_ended"]
+
+
+def test_before_anything_is_known_the_page_has_its_parts(log: Path) -> None:
+    # Not entered: nothing is read.
+    frame = json.loads(Watch(log).frame(View()))
+    assert (frame["version"], frame["lines"], frame["listeners"], frame["ledger"]) == (0, 0, [], None)
+    assert (frame["has_ended"], frame["kept_ms"]) == (False, [None, None])
 
 
 def test_lines_are_filtered_grouped_sorted_and_cut(client: Client) -> None:

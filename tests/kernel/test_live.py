@@ -1,8 +1,10 @@
 """`parshall live` on real connections: its page against ss, and against the log that it saves."""
 
-import contextlib
 import json
+import os
+import pty
 import re
+import select
 import signal
 import subprocess
 from collections.abc import Callable
@@ -155,5 +157,42 @@ def test_a_request_that_is_wrong_is_one_line(tmp_path: Path, words: tuple[str, .
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
     assert reason in answer.stderr
     assert list(tmp_path.iterdir()) == []
-    with contextlib.suppress(FileNotFoundError):
-        assert not list(Path("/tmp").glob("parshall-live-*"))
+
+
+def test_a_terminal_shows_it_until_a_key_ends_it(pair: Any, tmp_path: Path, until: Callable[..., None]) -> None:
+    left, right, address = pair
+    port = next(PORTS)
+    master, slave = pty.openpty()
+    text = b""
+
+    def has(wanted: bytes) -> bool:
+        nonlocal text
+        while select.select([master], [], [], 0)[0]:
+            text += os.read(master, 65536)
+        return wanted in text
+
+    try:
+        command = [PARSHALL, "live", "--tui", "--port", str(port), "--netns", left.namespace]
+        environment = os.environ | {"TERM": "xterm"}
+        process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, cwd=tmp_path, env=environment)
+        STARTED.add(process.pid)
+        until("it has begun", lambda: has(b"live") or process.poll() is not None)
+        with connection(left, right, address, port) as (active, passive):
+            transfer(active, passive, 100_000)
+            until("the flow is on the screen", lambda: has(str(port).encode()) or process.poll() is not None)
+        os.write(master, b"q")
+        until("it has ended", lambda: has(b"") and process.poll() is not None)
+        has(b"")
+    finally:
+        os.close(master)
+        os.close(slave)
+    # The screen of the shell is back, and the account is on it.
+    _, _, after = text.rpartition(b"\x1b[?1049l")
+    assert process.returncode == 0
+    assert b"1 flow" in after and b"seen" in after
+
+
+def test_a_terminal_is_asked_for_where_there_is_none(tmp_path: Path) -> None:
+    answer = run("live", "--tui", cwd=tmp_path)
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
+    assert "--tui: this is no terminal; in a pipe, `parshall show --follow LOG`" in answer.stderr

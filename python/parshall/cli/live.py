@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,7 @@ _FILES_MAX = 64
 _KEEP_S = 900.0
 _MEMORY_BYTES = 256 << 20
 _MEMORY_BYTES_MIN = 1 << 20
+_POLL_S = 0.1
 
 
 def command(
@@ -38,6 +40,7 @@ def command(
         Path | None,
         typer.Argument(metavar="[LOG_OR_DIR]", help="Log of `parshall tcp` that is being written, or directory of one"),
     ] = None,
+    tui: Annotated[bool, typer.Option("--tui", help="Show it in this terminal, and serve no page")] = False,
     listen: Annotated[
         str, typer.Option("--listen", metavar="ADDR", help="Serve the page at [ADDRESS:]PORT; 0 is any free port")
     ] = "0",
@@ -77,13 +80,15 @@ def command(
             raise UsageError(f"--{given[0]}: chooses what is logged, and {log} is a log; leave one or the other out")
     if not output.is_dir():
         raise UsageError(f"-o {output}: is no directory; name one that exists")
+    if tui and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("--tui: this is no terminal; in a pipe, `parshall show --follow LOG` shows the flows of a log")
     from parshall.live.listening import listening
     from parshall.live.token import token_in
 
     with contextlib.ExitStack() as stack:
         stopping = stack.enter_context(Stopping())
         token = None if token_file is None else token_in(token_file)
-        listener = stack.enter_context(listening(address, number))
+        listener = None if tui else stack.enter_context(listening(address, number))
         own = None
         if log is None:
             own, path = _own_log(stack, stopping, keep, ppl, chosen)
@@ -91,23 +96,35 @@ def command(
             path = log
         # Before libraries have threads of their own, which could not give anything up.
         confine("live", [path, output / "span"])
+        # What it costs is counted from then on: the time of these imports is not a part of it.
         from parshall.live.saved import Saved
-        from parshall.live.server import Server
         from parshall.live.watch import Watch
 
-        watch = Watch(path, keep_s=keep, memory_bytes=memory, writes=own is not None)
-        server = Server(watch, Saved(output), listener, token)
-        stack.enter_context(watch)
-        stack.enter_context(server)
-        if as_json:
-            print(json.dumps({"url": server.url, "log": str(path)}), flush=True)
-        report_start("live", f"{'logging; ' if own else ''}open {server.url}", quiet=quiet)
-        if not quiet and address in ("0.0.0.0", "::"):
-            say("live", "every host that reaches this one can ask for the page; only its token protects it")
+        if listener is None:
+            from parshall.live.tui import LiveApp
+        else:
+            from parshall.live.server import Server
+        watch = stack.enter_context(Watch(path, keep_s=keep, memory_bytes=memory, writes=own is not None))
+        saved = Saved(output)
+        end_s = None if duration is None else time.monotonic() + duration
+
+        def is_over() -> bool:
+            is_late = end_s is not None and time.monotonic() >= end_s
+            return stopping.is_requested() or is_late or (own is not None and bool(own.status()["has_ended"]))
+
+        if listener is None:
+            LiveApp(watch, saved, is_over).run()
+        else:
+            server = stack.enter_context(Server(watch, saved, listener, token))
+            if as_json:
+                print(json.dumps({"url": server.url, "log": str(path)}), flush=True)
+            report_start("live", f"{'logging; ' if own else ''}open {server.url}", quiet=quiet)
+            if not quiet and address in ("0.0.0.0", "::"):
+                say("live", "every host that reaches this one can ask for the page; only its token protects it")
+            while not is_over():
+                stopping.wait(_POLL_S)
         if own is None:
-            _wait(stopping, duration, lambda: False)
             return 0
-        _wait(stopping, duration, lambda: bool(own.status()["has_ended"]))
         summary = own.stop()
     return _end(summary, quiet, as_json)
 
@@ -132,16 +149,6 @@ def _own_log(
         **{name: value for name, value in chosen.items() if value},
     )
     return stack.enter_context(log), path
-
-
-def _wait(stopping: Stopping, duration_s: float | None, has_ended: Any) -> None:
-    """Wait for a signal, the end of the time, or that of the log."""
-    waited_s = 0.0
-    while not has_ended():
-        step_s = 0.5 if duration_s is None else min(0.5, duration_s - waited_s)
-        if step_s <= 0 or stopping.wait(step_s):
-            return
-        waited_s += step_s
 
 
 def _end(summary: "LogSummary", quiet: bool, as_json: bool) -> int:

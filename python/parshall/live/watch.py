@@ -59,7 +59,8 @@ class Watch:
         self._follower = Follower(self.path)
         self._history = History(keep_s, memory_bytes)
         self._facts = pl.DataFrame()
-        self._account: dict[str, Any] = {}
+        self._account: dict[str, Any] = {"has_ended": False, "records": 0, "ledger": None, "listeners": []}
+        self._account |= {"flows": 0, "flows_open": 0}
         self._problem: str | None = None
         self._version = 0
         self._lock = threading.Lock()

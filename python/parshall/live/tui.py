@@ -1,0 +1,311 @@
+"""The flows of a watch in a terminal: the numbers of the page, for those on ssh."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.events import Resize
+from textual.widgets import DataTable, Footer, Input, Sparkline, Static
+
+from parshall.errors import ParshallError
+from parshall.live.saved import Saved
+from parshall.live.view import GROUPS, View
+from parshall.live.watch import Watch
+
+_REFRESH_S = 0.25
+_STEP_MS = 5000.0
+# Name, title, width; what has no room goes from the end of the second list.
+_FLOWS = (
+    *(("process", "process", 10), ("peer", "peer", 21), ("acked_Mbps", "out Mb/s", 10)),
+    *(("received_Mbps", "in Mb/s", 9), ("rtt_ms", "rtt ms", 8), ("retr", "retr", 6), ("cwnd", "cwnd", 6)),
+    *(("state", "state", 12), ("local", "local", 21), ("unit", "unit", 16), ("cc", "cc", 7), ("pid", "pid", 8)),
+    *(("acked", "acked", 7), ("received", "received", 8), ("flow", "flow", 6)),
+)
+_GROUPS = (
+    *(("group", "group", 24), ("flows", "flows", 7), ("acked_Mbps", "out Mb/s", 10)),
+    *(("received_Mbps", "in Mb/s", 9), ("retr", "retr", 7), ("rtt_ms", "rtt ms", 8), ("cwnd", "cwnd", 6)),
+    *(("acked", "acked", 7), ("received", "received", 8)),
+)
+_LEFT = ("process", "peer", "local", "unit", "cc", "state", "group")
+# As the table puts them around each cell.
+_PADDING = 2
+
+
+class LiveApp(App[None]):
+    """The flows of a watch, until a key ends it.
+
+    Parameters
+    ----------
+    watch : Watch
+        What is shown.
+    saved : Saved
+        Where spans are saved.
+    is_stopping : callable
+        Polled; whether a signal has requested the end.
+    """
+
+    CSS = """
+    #head { height: auto; padding: 0 1; background: $panel; }
+    #state { width: 1fr; }
+    #cost { width: auto; }
+    #note { height: auto; padding: 0 1; }
+    #words { display: none; height: 1; border: none; padding: 0 1; }
+    #flow { display: none; height: 4; padding: 0 1; }
+    Sparkline { height: 1; }
+    DataTable { height: 1fr; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", "Quit"),
+        Binding("s", "sort(1)", "Sort"),
+        Binding("r", "reverse", "Reverse"),
+        Binding("g", "group", "Group"),
+        Binding("slash", "filter", "Filter"),
+        Binding("p", "pause", "Pause"),
+        Binding("left_square_bracket", "step(-1)", "Back"),
+        Binding("right_square_bracket", "step(1)", "On"),
+        Binding("w", "save", "Save"),
+        Binding("escape", "close", show=False),
+    ]
+
+    def __init__(self, watch: Watch, saved: Saved, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        super().__init__()
+        self._watch, self._saved, self._is_stopping = watch, saved, is_stopping
+        self._view = View()
+        self._frame: dict[str, Any] = {}
+        self._drawn: tuple[int, View, int] | None = None
+        self._flow: int | None = None
+        self._message = ""
+        self._state_text, self._cost_text, self._note_text, self._flow_text, self._flow_last = (
+            Static(id=name, markup=False) for name in ("state", "cost", "note", "name", "last")
+        )
+        self._words = Input(id="words", placeholder="process, address, port, unit, state", max_length=200, compact=True)
+        self._table: DataTable[Text] = DataTable(id="table", cursor_type="row", zebra_stripes=True)
+        self._rate = Sparkline(id="rate")
+        self._below = Vertical(self._flow_text, self._rate, self._flow_last, id="flow")
+
+    def compose(self) -> ComposeResult:
+        """Arrange the widgets."""
+        yield Horizontal(self._state_text, self._cost_text, id="head")
+        yield self._note_text
+        yield self._words
+        yield self._table
+        yield self._below
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to draw."""
+        self._table.focus()
+        self.set_interval(_REFRESH_S, self._refresh)
+        self._refresh()
+
+    def on_resize(self, _: Resize) -> None:
+        """Choose the columns that have room."""
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if self._is_stopping():
+            self.exit()
+            return
+        table = self._table
+        height = max(table.size.height, 10)
+        view = replace(self._view, count=min(10 * height, 500))
+        now = self._watch.version, view, self.size.width
+        if now == self._drawn:
+            return
+        self._drawn = now
+        self._frame = frame = json.loads(self._watch.frame(view))
+        self._draw_head(frame)
+        self._draw_table(table, frame)
+        if self._flow is not None:
+            self._draw_flow(self._flow)
+
+    def _draw_head(self, frame: dict[str, Any]) -> None:
+        state = "paused" if self._view.at_ns is not None else "ended" if frame["has_ended"] else "live"
+        when = datetime.fromtimestamp(frame["time_ms"] / 1e3).strftime("%H:%M:%S") if frame["time_ms"] else "-"
+        self._state_text.update(f"{state} {when}")
+        ledger, page = frame["ledger"], f"page {frame['page_cpu_share']:.1%}"
+        if ledger is None:
+            cost = f"no account yet; {page}"
+        else:
+            lost = sum(ledger["lost"].values())
+            hooks = "hooks {:.0f} to {:.0f} ns".format(*ledger["hooks_ns"]) if ledger["hooks_ns"] else "hooks ?"
+            cost = f"lost {lost:,}; reader {ledger['reader_cpu_share']:.1%}, {page} of a CPU; {hooks}"
+        self._cost_text.update(cost)
+        sums, words = frame["now"], f", filter: {self._view.words}" if self._view.words else ""
+        kind = f"groups by {self._view.group}" if self._view.group else "flows"
+        titles = {name: title for name, title, _ in (*_FLOWS, *_GROUPS)}
+        order = f"{titles[self._view.sort]}, {'most' if self._view.descending else 'least'} first"
+        note = f"{frame['lines']:,} {kind} by {order}{words}; acked {sums['acked_Mbps']:,.2f}, "
+        note += f"received {sums['received_Mbps']:,.2f} Mbit/s"
+        full = sum(row["syns_refused"] + row["acks_refused"] for row in frame["listeners"])
+        note += f"; full accept queues refused {full:,}" if full else ""
+        extra = frame["problem"] or self._message
+        self._note_text.update(f"{note}\n{extra}" if extra else note)
+
+    def _columns(self) -> list[tuple[str, str, int]]:
+        """Return the columns that have room."""
+        room = self.size.width - 2
+        columns = []
+        for column in _GROUPS if self._view.group else _FLOWS:
+            room -= column[2] + _PADDING
+            if room < 0:
+                break
+            columns.append(column)
+        return columns
+
+    def _draw_table(self, table: "DataTable[Text]", frame: dict[str, Any]) -> None:
+        columns = self._columns()
+        titles = [f"{title} {'▾' if self._view.descending else '▴'}" if name == self._view.sort else title
+                  for name, title, _ in columns]  # fmt: skip
+        row, scroll = table.cursor_row, table.scroll_y
+        table.clear(columns=True)
+        for (name, _, width), title in zip(columns, titles, strict=True):
+            table.add_column(Text(title, justify="left" if name in _LEFT else "right"), key=name, width=width)
+        found = frame["columns"]
+        keys = found.get("group" if self._view.group else "flow", [])
+        for index, key in enumerate(keys):
+            cells = [_cell(name, found[name][index]) for name, _, _ in columns]
+            table.add_row(*cells, key=str(key) if not self._view.group else None)
+        if keys:
+            table.move_cursor(row=min(row, len(keys) - 1), scroll=False)
+            table.scroll_to(y=scroll, animate=False)
+
+    def _draw_flow(self, flow: int) -> None:
+        curve = json.loads(self._watch.curve(flow))
+        facts = self._watch.facts(flow)
+        end = f"{facts['process']} {facts['local']} to {facts['peer']}" if facts else "forgotten"
+        self._flow_text.update(f"flow {flow}: {end}")
+        rates = [acked + received for acked, received in zip(curve["acked_Mbps"], curve["received_Mbps"], strict=True)]
+        self._rate.data = rates[-self.size.width :]
+        if rates:
+            last = f"{max(rates):,.2f} Mbit/s at most; cwnd {curve['cwnd_segments'][-1]}, rtt {curve['srtt_ms'][-1]} ms"
+            self._flow_last.update(last)
+
+    def on_data_table_row_selected(self, event: "DataTable.RowSelected") -> None:
+        """Show a flow below the table."""
+        if event.row_key.value is not None:
+            self._flow = int(event.row_key.value)
+            self._below.styles.display = "block"
+            self._draw_flow(self._flow)
+
+    def on_data_table_header_selected(self, event: "DataTable.HeaderSelected") -> None:
+        """Sort by a column; a second time, the other way round."""
+        name = str(event.column_key.value)
+        self._sort_by(name, not self._view.descending if name == self._view.sort else name not in _LEFT)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while the words are typed."""
+        self._change(words=event.value)
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Go back to the table."""
+        self._words.styles.display = "none"
+        self._table.focus()
+
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column."""
+        names = [name for name, _, _ in self._columns() if name != "pid"]
+        at = names.index(self._view.sort) if self._view.sort in names else -1
+        name = names[(at + step) % len(names)]
+        self._sort_by(name, name not in _LEFT)
+
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        self._sort_by(self._view.sort, not self._view.descending)
+
+    def action_group(self) -> None:
+        """Group by the next of the names."""
+        names = ("", *GROUPS)
+        group = names[(names.index(self._view.group) + 1) % len(names)]
+        self._change(group=group, sort="acked_Mbps", descending=True)
+
+    def action_filter(self) -> None:
+        """Ask for words."""
+        words = self._words
+        words.styles.display = "block"
+        words.focus()
+
+    def action_pause(self) -> None:
+        """Stop at what is shown, or go on."""
+        if self._view.at_ns is not None:
+            self._change(at_ns=None)
+        elif self._frame.get("time_ms"):
+            self._change(at_ns=_ns(self._frame["time_ms"]))
+
+    def action_step(self, step: int) -> None:
+        """Go back or on in time; beyond the newest is now."""
+        first, last = self._frame.get("kept_ms", (None, None))
+        if first is None:
+            return
+        time_ms = self._frame["time_ms"] + step * _STEP_MS
+        self._change(at_ns=None if time_ms >= last else _ns(max(time_ms, first)))
+
+    def action_save(self) -> None:
+        """Save what is kept, up to what is shown, as a log."""
+        first, last = self._frame.get("kept_ms", (None, None))
+        if first is None:
+            return
+        until_ms = last if self._view.at_ns is None else self._frame["time_ms"]
+        try:
+            path, problem = self._saved.save(Path(self._watch.path), _ns(first), _ns(until_ms))
+            self._message = f"saved in {path}" + (f"; {problem}" if problem else "")
+        except (ParshallError, OSError) as error:
+            self._message = f"not saved: {error}"
+        self._drawn = None
+        self._refresh()
+
+    def action_close(self) -> None:
+        """Close what was opened last: the filter, or the flow."""
+        words = self._words
+        if words.styles.display == "block":
+            words.value = ""
+            words.styles.display = "none"
+            self._table.focus()
+        else:
+            self._flow = None
+            self._below.styles.display = "none"
+
+    def _sort_by(self, name: str, descending: bool) -> None:
+        if name != "pid":
+            self._change(sort=name, descending=descending)
+
+    def _change(self, **changes: Any) -> None:
+        self._view = replace(self._view, **changes)
+        self._refresh()
+
+
+def _ns(time_ms: float) -> int:
+    # Times of frames are exact to the microsecond.
+    return int(time_ms * 1e6) + 1000
+
+
+def _cell(name: str, value: Any) -> Text:
+    """Return what a cell shows."""
+    if value is None or value == "":
+        text = "-"
+    elif name in ("acked", "received"):
+        text = _amount(value)
+    elif name.endswith("_Mbps") or name == "rtt_ms":
+        text = f"{value:,.2f}"
+    elif isinstance(value, int | float) and name not in ("group", "pid"):
+        text = f"{value:,.0f}"
+    else:
+        text = str(value)
+    return Text(text, justify="left" if name in _LEFT else "right", no_wrap=True, overflow="ellipsis")
+
+
+def _amount(amount_bytes: int) -> str:
+    amount = float(amount_bytes)
+    for unit in ("", "k", "M", "G"):
+        if amount < 999.5:
+            return f"{amount:.3g}{unit}"
+        amount /= 1000
+    return f"{amount:,.0f}T"

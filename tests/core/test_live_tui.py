@@ -1,0 +1,98 @@
+"""The flows of a watch in a terminal: what its keys do, in 80 columns and 24 lines."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from test_live_server import EVIL, log  # noqa: F401
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Static
+
+from parshall.errors import printable
+from parshall.instruments.tcp_log import read
+from parshall.live.saved import Saved
+from parshall.live.tui import LiveApp
+from parshall.live.watch import Watch
+
+
+def driven(
+    path: Path, saved: Path, use: Callable[[LiveApp, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (80, 24)
+) -> None:
+    """Run the view of a log, and what a person does with it."""
+
+    async def drive() -> None:
+        with Watch(path) as watch:
+            while not watch.version:
+                await asyncio.sleep(0)
+            app = LiveApp(watch, Saved(saved))
+            async with app.run_test(size=size) as pilot:
+                await pilot.pause()
+                await use(app, pilot)
+
+    asyncio.run(drive())
+
+
+def text_of(app: LiveApp, name: str) -> str:
+    return str(app.query_one(f"#{name}", Static).render())
+
+
+def column(app: LiveApp, name: str) -> list[str]:
+    table = app.query_one("#table", DataTable)
+    return [str(cell) for cell in table.get_column(name)]
+
+
+def test_the_numbers_are_those_of_the_log(log: Path, tmp_path: Path) -> None:  # noqa: F811
+    states = read(log).flow_states().table()
+    expected = {f"10.0.0.1:{row['local_port']}": f"{row['cwnd_segments']:,}" for row in states.iter_rows(named=True)}
+
+    async def use(app: LiveApp, pilot: Pilot[None]) -> None:
+        shown = dict(zip(column(app, "local"), column(app, "cwnd"), strict=True))
+        assert len(shown) > 50
+        assert shown.items() <= expected.items()
+        assert "300 flows by out Mb/s, most first; acked" in text_of(app, "note")
+        assert text_of(app, "state").startswith("ended ")
+
+    driven(log, tmp_path, use, size=(200, 50))
+
+
+def test_keys_filter_group_sort_open_and_save(log: Path, tmp_path: Path) -> None:  # noqa: F811
+    async def use(app: LiveApp, pilot: Pilot[None]) -> None:
+        # What has no room in 80 columns is left out, and nothing is wider.
+        table = app.query_one("#table", DataTable)
+        assert [str(key.value) for key in table.columns][:3] == ["process", "peer", "acked_Mbps"]
+        assert table.virtual_size.width <= 80
+        await pilot.press("slash", *"nginx")
+        assert set(column(app, "process")) == {"nginx"}
+        assert text_of(app, "note").startswith("100 flows by out Mb/s, most first, filter: nginx; ")
+        await pilot.press("escape")
+        assert text_of(app, "note").startswith("300 flows")
+        await pilot.press("s", "s", "s")
+        retr = [int(cell.replace(",", "")) for cell in column(app, "retr")]
+        assert "by retr, most first;" in text_of(app, "note") and retr == sorted(retr, reverse=True)
+        await pilot.press("r")
+        retr = [int(cell.replace(",", "")) for cell in column(app, "retr")]
+        assert retr == sorted(retr)
+        await pilot.press("enter")
+        assert text_of(app, "name").startswith("flow ")
+        await pilot.press("escape", "g")
+        assert sorted(column(app, "group")) == sorted(["curl", "nginx", printable(EVIL)])
+        assert column(app, "flows") == ["100"] * 3
+        await pilot.press("p")
+        assert text_of(app, "state").startswith("paused ")
+        await pilot.press("w")
+        (saved,) = tmp_path.glob("live-*")
+        assert read(saved).records.num_rows == 6000
+        await pilot.press("q")
+        assert not app.is_running
+
+    driven(log, tmp_path, use)
+
+
+@pytest.mark.parametrize("size", [(20, 5), (80, 24), (300, 100)])
+def test_any_terminal_will_do(log: Path, tmp_path: Path, size: tuple[int, int]) -> None:  # noqa: F811
+    async def use(app: LiveApp, pilot: Pilot[None]) -> None:
+        await pilot.press("down", "enter", "g", "right_square_bracket", "left_square_bracket")
+        assert app.query_one("#table", DataTable).row_count == 3
+
+    driven(log, tmp_path, use, size)
