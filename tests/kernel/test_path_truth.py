@@ -377,6 +377,12 @@ def test_a_cost_that_cannot_be_measured_is_said_with_what_it_needs(router):
     done = run("--netns", router.router.namespace, "--probe-cost", "--duration", "1")
     assert done.returncode == 0, done.stderr
     assert "parshall: path: --probe-cost: not measured: fewer than 5 pairs of windows" in done.stderr
+    # At the beginning, too, when there still is time to measure longer.
+    began, _, ended = done.stderr.partition("started")
+    assert (
+        "--probe-cost: needs about 8 s of steady traffic; in 1 s it may not know" in began
+        and "needs about" not in ended
+    )
 
 
 @pytest.mark.alone

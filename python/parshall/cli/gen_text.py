@@ -97,7 +97,7 @@ def _rate(rate: float) -> str:
 
 
 def _megabits(rate_bps: float) -> str:
-    return f"{rate_bps / 1e6:,.1f} Mbit/s" if rate_bps >= 1e5 else f"{rate_bps:.3g} bit/s"
+    return f"{rate_bps / 1e6:,.1f} Mbit/s" if rate_bps >= 1e5 else f"{rate_bps:,.0f} bit/s"
 
 
 def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
@@ -111,7 +111,8 @@ def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
 
 
 def _gaps(gaps: dict[str, Any], distribution: str) -> Iterator[str]:
-    line = f"gaps      mean {gaps['mean_ns']:,.1f} ns, requested {gaps['requested_mean_ns']:,.1f} ({distribution})"
+    line = f"gaps      mean {gaps['mean_ns']:,.1f} ns, requested {gaps['requested_mean_ns']:,.1f}"
+    line += f" ({distribution}; times in ns)"
     if gaps["mean_spread"]:
         line += f"; standard deviation of the mean {gaps['mean_spread']:.2%}"
     if gaps["ks_distance"] is not None:

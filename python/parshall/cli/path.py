@@ -12,7 +12,7 @@ from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.options import count_option, log_file, ring_bytes, share_option
 from parshall.cli.path_beside import Beside
-from parshall.cli.path_text import NO_COST, stage_lines, summary_lines
+from parshall.cli.path_text import NO_COST, PROBE_COST_S, stage_lines, summary_lines
 from parshall.cli.watch import watch
 from parshall.errors import UsageError
 from parshall.host.messages import report_start, say, show
@@ -130,6 +130,11 @@ def command(
         with profile:
             if (cgroup is not None or by == "cgroup") and is_receiver_unknown(profile.options["stages"]):
                 say("path", "what comes in has no control group without the stage socket_in: add it to --stages")
+            if probe_cost and duration is not None and duration < PROBE_COST_S and not quiet:
+                say(
+                    "path",
+                    f"--probe-cost: needs about {PROBE_COST_S} s of steady traffic; in {duration:g} s it may not know",
+                )
             between_s = WINDOW_S / share
             if duration is not None and share < 1 and duration < _WINDOWS_MIN * between_s and not quiet:
                 say(

@@ -8,9 +8,12 @@ from parshall.instruments.path.reasons import described
 from parshall.instruments.path.stages import WHOLE
 
 _GROUPS_SHOWN = 20
+PROBE_COST_S = 8
+"""Time of steady traffic after which `--probe-cost` has enough windows, s."""
 NO_COST = (
     "--probe-cost: not measured: fewer than 5 pairs of windows had 100 packets each with a stage between the first and "
-    "the last; measure for 8 s of steady traffic, and add stages, such as pre_routing and forward on a router"
+    f"the last; measure for {PROBE_COST_S} s of steady traffic, and add stages, "
+    "such as pre_routing and forward on a router"
 )
 """What `--probe-cost` says when no code path has a cost."""
 
