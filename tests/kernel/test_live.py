@@ -186,10 +186,27 @@ def test_a_terminal_shows_it_until_a_key_ends_it(pair: Any, tmp_path: Path, unti
     finally:
         os.close(master)
         os.close(slave)
+        process.kill()
+        process.wait()
     # The screen of the shell is back, and the account is on it.
     _, _, after = text.rpartition(b"\x1b[?1049l")
     assert process.returncode == 0
     assert b"1 flow" in after and b"seen" in after
+
+
+def test_it_ends_when_its_terminal_is_gone(tmp_path: Path, until: Callable[..., None]) -> None:
+    master, slave = pty.openpty()
+    command = [PARSHALL, "live", "--tui", "--port", "9"]
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, cwd=tmp_path)
+    STARTED.add(process.pid)
+    os.close(slave)
+    try:
+        until("it has begun", lambda: bool(select.select([master], [], [], 0)[0]) or process.poll() is not None)
+        os.close(master)
+        until("it has ended", lambda: process.poll() is not None)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_terminal_is_asked_for_where_there_is_none(tmp_path: Path) -> None:

@@ -168,22 +168,20 @@ impl LogFollower {
         })
     }
 
-    /// Reads what came since the last call, but at most about so many rows; returns whether something did, and whether
-    /// there may be more at once.
-    fn read(&self, py: Python<'_>, most: usize) -> PyResult<(bool, bool)> {
+    /// Reads what came since the last call, but at most about so many rows; returns until when the log is known
+    /// (0: nothing is), and whether there may be more at once.
+    fn read(&self, py: Python<'_>, most: usize) -> PyResult<(i64, bool)> {
         py.detach(|| {
             let (follower, states) = &mut *self.followed();
-            let until_ns = |follower: &tcp_log::LogFollower| {
-                follower.ledger().map(|ledger| ledger.until_time_ns)
-            };
-            let (mut rows, before_ns) = (0, until_ns(follower));
+            let mut rows = 0;
             while rows < most
                 && let Some(batch) = follower.next_batch()?
             {
                 rows += batch.num_rows();
                 states.add(&batch, follower.flow_base());
             }
-            Ok((rows > 0 || until_ns(follower) != before_ns, rows >= most))
+            let account_ns = follower.ledger().map_or(0, |ledger| ledger.until_time_ns);
+            Ok((states.until_ns().max(account_ns), rows >= most))
         })
         .map_err(|error: LogError| error_to_python(error, false))
     }

@@ -110,7 +110,10 @@ def command(
 
         def is_over() -> bool:
             is_late = end_s is not None and time.monotonic() >= end_s
-            return stopping.is_requested() or is_late or (own is not None and bool(own.status()["has_ended"]))
+            # A terminal that is gone sends no signal to those who do not belong to it.
+            is_alone = tui and not sys.stdin.isatty()
+            has_ended = own is not None and bool(own.status()["has_ended"])
+            return stopping.is_requested() or is_late or is_alone or has_ended
 
         if listener is None:
             LiveApp(watch, saved, is_over).run()

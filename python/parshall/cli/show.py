@@ -73,7 +73,6 @@ def _follow(log: Path, sort: str, count: int | None, interval_s: float, duration
     from parshall.instruments.flow_states import Follower
 
     follower = Follower(log)
-    states = follower.states
     is_screen = sys.stdout.isatty() and not as_json
     began_s = time.monotonic()
     before, before_ns = None, 0
@@ -82,6 +81,7 @@ def _follow(log: Path, sort: str, count: int | None, interval_s: float, duration
             with progress_line("show", f"reading {log}", quiet=before is not None):
                 while follower.read() and not stopping.is_requested():
                     pass
+            states = follower.states
             table = states.table()
             # What is known advances when the writer flushes, about once a second.
             elapsed_s = (states.until_ns - before_ns) / 1e9

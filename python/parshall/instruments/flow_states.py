@@ -33,12 +33,17 @@ class FlowStates:
         """Rows so far."""
         self.ledger: dict[str, Any] = {}
         """The last account."""
+        self.until_ns = 0
+        """Until when the log is known, ns of ``CLOCK_REALTIME``; 0: nothing is."""
 
     def set_rows(self, measured: _native.ArrowStream, records: int) -> None:
         """Set what all rows so far say of each flow."""
         frame = pl.from_arrow(pa.RecordBatchReader.from_stream(measured).read_all())
         assert isinstance(frame, pl.DataFrame)
         self._measured, self.records = frame, records
+        newest = frame["end_ns"].max()
+        assert newest is None or isinstance(newest, int)
+        self.until_ns = max(newest or 0, int(self.ledger.get("until_time_ns", 0)))
 
     def add_flows(self, flows: pa.Table) -> None:
         """Take in rows of the flow table; a later row of a flow replaces an earlier one."""
@@ -80,13 +85,6 @@ class FlowStates:
             "log_bytes": cost["log_bytes"],
         }
 
-    @property
-    def until_ns(self) -> int:
-        """Until when the log is known, ns of ``CLOCK_REALTIME``; 0: nothing is."""
-        newest = None if self._measured is None else self._measured["end_ns"].max()
-        assert newest is None or isinstance(newest, int)
-        return max(newest or 0, int(self.ledger.get("until_time_ns", 0)))
-
     def table(self) -> pl.DataFrame:
         """Return the flows.
 
@@ -123,10 +121,12 @@ class Follower:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._native = _native.LogFollower(Path(path))
-        self.states = FlowStates()
-        """What is known so far."""
+        self._states = FlowStates()
+        self._is_current = False
+        self.until_ns = 0
+        """Until when the log is known, ns of ``CLOCK_REALTIME``; 0: nothing is."""
         self.listeners: dict[int, dict[str, Any]] = {}
-        """The listeners so far, by number; rows as of `Log.listeners`, times as numbers."""
+        """The listeners when `states` was last asked for, by number; rows as of `Log.listeners`, times as numbers."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -136,21 +136,29 @@ class Follower:
 
     def read(self) -> bool:
         """Read what came since the last call; return whether there may be more at once."""
-        has_news, has_more = self._native.read(_ROWS_AT_ONCE)
-        if not has_news and not self.has_ended:
-            return False
-        self.states.set_rows(*self._native.states())
-        self.states.add_flows(pa.RecordBatchReader.from_stream(self._native.flows()).read_all())
-        for row in json.loads(self._native.listeners()):
-            self.listeners[row["listener"]] = row
-        ledger, _ = self._native.account()
-        self.states.ledger = json.loads(ledger) if ledger else {}
+        self.until_ns, has_more = self._native.read(_ROWS_AT_ONCE)
+        self._is_current = False
         return has_more
+
+    @property
+    def states(self) -> FlowStates:
+        """What is known so far."""
+        states = self._states
+        if not self._is_current:
+            states.set_rows(*self._native.states())
+            states.add_flows(pa.RecordBatchReader.from_stream(self._native.flows()).read_all())
+            for row in json.loads(self._native.listeners()):
+                self.listeners[row["listener"]] = row
+            ledger, _ = self._native.account()
+            states.ledger = json.loads(ledger) if ledger else {}
+            states.until_ns = self.until_ns
+            self._is_current = True
+        return states
 
     def forget(self, flows: Sequence[int]) -> None:
         """Forget flows that ended, so that memory does not grow with all that ever were."""
         self._native.forget(flows)
-        self.states.forget(flows)
+        self._states.forget(flows)
 
     @property
     def has_ended(self) -> bool:

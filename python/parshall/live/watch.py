@@ -61,6 +61,7 @@ class Watch:
         self._facts = pl.DataFrame()
         self._account: dict[str, Any] = {"has_ended": False, "records": 0, "ledger": None, "listeners": []}
         self._account |= {"flows": 0, "flows_open": 0}
+        self._reader_cpu_s = 0.0
         self._problem: str | None = None
         self._version = 0
         self._lock = threading.Lock()
@@ -108,9 +109,8 @@ class Watch:
                 has_ended = self._follower.has_ended
             except (ParshallError, OSError) as error:
                 self._problem, has_ended = str(error), True
-            states = self._follower.states
-            if states.until_ns >= until_ns + _STEP_NS or has_ended:
-                until_ns = max(states.until_ns, until_ns)
+            if self._follower.until_ns >= until_ns + _STEP_NS or has_ended:
+                until_ns = max(self._follower.until_ns, until_ns)
                 self._add(until_ns, has_ended)
                 self.on_news()
             if has_ended:
@@ -136,6 +136,7 @@ class Watch:
                 "flows": table.height,
                 "flows_open": int((~table["ended"].fill_null(False)).sum()) if table.width else 0,
             }
+            self._reader_cpu_s = states.ledger.get("cost", {}).get("reader_cpu_s", 0.0)
             self._version += 1
 
     def frame(self, view: View) -> bytes:
@@ -178,7 +179,7 @@ class Watch:
         """Return the share of a CPU that this process took, without the reader of the log if that is in it, too."""
         wall_s, cpu_s = time.monotonic() - self._began[0], time.process_time() - self._began[1]
         if self._writes:
-            cpu_s -= self._follower.states.ledger.get("cost", {}).get("reader_cpu_s", 0.0)
+            cpu_s -= self._reader_cpu_s
         return max(cpu_s, 0.0) / wall_s
 
 

@@ -149,12 +149,18 @@ struct FlowState {
 pub struct FlowStates {
     flows: BTreeMap<u32, FlowState>,
     records: u64,
+    until_ns: i64,
 }
 
 impl FlowStates {
     /// Rows so far.
     pub fn records(&self) -> u64 {
         self.records
+    }
+
+    /// The newest row's time; 0: there is none.
+    pub fn until_ns(&self) -> i64 {
+        self.until_ns
     }
 
     /// Adds rows with the columns of [`FLOW_STATE_COLUMNS`], in the order of the file; `flow_base` is added to the
@@ -189,6 +195,7 @@ impl FlowStates {
             flow.records += 1;
             flow.begin_ns = flow.begin_ns.min(time_ns);
             flow.end_ns = flow.end_ns.max(time_ns);
+            self.until_ns = self.until_ns.max(time_ns);
             flow.retransmitted_first = flow.retransmitted_first.min(retransmitted);
             flow.retransmitted_last = flow.retransmitted_last.max(retransmitted);
             flow.state = rows.state[row];
