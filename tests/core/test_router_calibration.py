@@ -12,7 +12,7 @@ from parshall.model.builtin import parameters
 from parshall.model.plan import Limits
 from parshall.model.simulation import run
 from parshall.router import calibrate as calibrating
-from parshall.router.calibration import Calibration, machine
+from parshall.router.calibration import LATENCY_PARTS, Calibration, machine
 from parshall.router.estimation import Passages
 from parshall.router.napi import napi_settings
 from parshall.router.network import PACKETS, calibrated, network
@@ -23,6 +23,9 @@ from parshall.router.validation import validate
 LINK_NS, SERVICE_NS, SEND_NS, WAKE_NS, STALLS_PER_S, STALL_NS = 1_300, 700, 270, 9_000, 900, 26_000
 
 
+BALANCE_NS = {f"{part}_ns": 100.0 for part in LATENCY_PARTS} | {"latency_ns": 700.0}
+
+
 def known(**changes) -> Calibration:
     """The calibration of a router whose parameters are known."""
     random = np.random.default_rng(5)
@@ -30,7 +33,7 @@ def known(**changes) -> Calibration:
         "service": calibrating.times([random.normal(SERVICE_NS, 60, 20_000)]),
         "wake": calibrating.times([random.normal(WAKE_NS, 900, 20_000)]),
         "noise": calibrating.Noise(
-            STALLS_PER_S, 800.0, 1000.0, 0.001, 880.0, calibrating.times([random.exponential(STALL_NS, 5_000)])
+            STALLS_PER_S, 800.0, 1000.0, calibrating.times([random.exponential(STALL_NS, 5_000)])
         ),
     }
     fields = {
@@ -49,12 +52,11 @@ def known(**changes) -> Calibration:
         "held_share": 0.0,
         "held": None,
         "waking": None,
-        "late_wake_share": 0.0,
-        "late_wake": None,
         "sender_batch": 2,
         "send_ns": float(SEND_NS),
         "low_send_ns": 260.0,
         "high_send_ns": 280.0,
+        "balance": [{"workload": "half", "packets": 9, "lost": 0, "idle_ns": 5.0} | BALANCE_NS],
         "interrupts": [{"kind": "timer_irq", "per_s": 250.0, "mean_ns": 5000.0}],
         "stages": [{"stage": "receive", "share": 0.7}, {"stage": "queue", "share": 0.3}],
         "correlations": [{"stages": ["receive", "queue"], "lag_0": 0.02, "lag_1": 0.0, "is_merged": False}],
@@ -102,7 +104,7 @@ def test_the_sender_is_as_fast_when_the_router_loses_packets():
 
 def test_without_a_wake_up_and_stalls_the_network_is_the_single_queue():
     constant = calibrating.times([np.full(10, 1000.0)])
-    calm = calibrating.Noise(0.0, 0.0, 0.0, 0.0, 0.0, None)
+    calm = calibrating.Noise(0.0, 0.0, 0.0, None)
     never = dataclasses.replace(constant, bounds_ns=[0.0, 1e-3], counts=[1])
     exact = dataclasses.replace(constant, bounds_ns=[1000.0, 1000.001], counts=[1])
     model = known(service=exact, wake=never, noise=calm, link_ns=0.0, transfer_ns=0.0, send_ns=0.0)
@@ -130,7 +132,8 @@ def test_a_file_returns_what_was_written(tmp_path):
     ("old", "new", "message"),
     [
         ("parshall calibration", "another", "format 'another'"),
-        ('version = "1.0"', 'version = "2.0"', "version 2.0"),
+        ('version = "2.0"', 'version = "1.0"', "version 1.0, this Parshall reads 2.x; calibrate again"),
+        ("wait_ns = 100.0", "wait_ns = 90.0", "balance of half: parts are 690 ns of 700; calibrate again"),
         ("overload_pps = 1e+06", "overload_pps = -1.0", "overload_pps is -1.0"),
         ("overload_pps = 1e+06", 'overload_pps = "fast"', "overload_pps: 'fast'; expected float"),
         ("overload_pps = 1e+06", "", "overload_pps: missing"),

@@ -18,7 +18,7 @@ from parshall.instruments.path import PathLog, PathProfile
 from parshall.router import estimation
 from parshall.router.calibration import Calibration, Noise, Times, machine
 from parshall.router.capacity import overload
-from parshall.router.estimation import Passages
+from parshall.router.estimation import Limits, Parts, Passages
 from parshall.router.measurement import Measurement, measure
 from parshall.router.sender import sending
 from parshall.router.setup import RPS, Setup
@@ -161,31 +161,48 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
     ParshallError
         There are too few packets for the quantiles.
     """
-    services = [_enough(each, each.services_ns(), "that waited") for each in waiting]
-    polls = [estimation.send_ns(each) for each in full]
-    sends = [send for send, _ in polls]
+    taken = [_enough(each, each.services_ns(), "that waited") for each in waiting]
+    firsts = [_enough(each, each.first_latencies_ns(), "at an empty router") for each in sparse]
+    shortest = float(np.median([each.shortest_ns for each in waiting]))
+    visits = [estimation.send_ns(each, shortest) for each in full]
+    sends = [send for send, _ in visits]
     send = float(np.median(sends))
-    links = [
-        estimation.link_ns(passages.latency_ns, service_ns)
-        for passages, service_ns in zip(waiting, services, strict=True)
+    links = [estimation.link_ns(each.latency_ns, own) for each, own in zip(waiting, taken, strict=True)]
+    link, middle = float(np.median(links)), float(np.median(np.concatenate(taken)))
+    wake = max(0.0, float(np.median(np.concatenate(firsts))) - link - middle)
+    long_ns = estimation.long_ns(np.concatenate(taken), send, wake)
+    services = [own[own <= middle + long_ns] for own in taken]
+    limits = Limits(float(np.concatenate(services).mean()), send, link, wake, long_ns)
+    divided = {
+        "random": [(each, estimation.parts(each, limits)) for each in sparse],
+        "half": [(each, estimation.parts(each, limits)) for each in waiting],
+        "overload": [
+            (each, estimation.parts(each, limits, is_visit)) for each, (_, is_visit) in zip(full, visits, strict=True)
+        ],
+    }
+    longs = {
+        name: [own.long[(own.long > 0) & ~estimation.held(each, own.long)] for each, own in runs]
+        for name, runs in divided.items()
+    }
+    stalls = [each for name in ("half", "overload") for each in longs[name] if len(each)]
+    every_stall = np.concatenate(stalls) if stalls else np.empty(0)
+    mean_stall = float(every_stall.mean()) if len(every_stall) else 0.0
+    rates = estimation.long_rates(
+        # Counted by their length, so that their sums are kept.
+        [[float(each.sum()) / max(1.0, mean_stall) for each in longs[name]] for name in ("half", "overload")],
+        [[each.span_s for each in runs] for runs in (waiting, full)],
+        [_pps(runs) for runs in (waiting, full)],
+    )
+    services = [
+        np.concatenate([own, limits.service + estimation.spread(every_stall, round(rates.per_packet * len(own)))])
+        for own in services
     ]
-    link = float(np.median(links))
-    found_wakes = [
-        estimation.wakes_ns(_enough(each, each.first_latencies_ns(), "at an empty router"), link, service_ns)
-        for each, service_ns in zip(sparse, services, strict=True)
+    wakes = [
+        # With the link of its own repeat: what is wrong with that is wrong with the wake-up, too.
+        estimation.wakes_ns(found, own_link, np.concatenate(services), 1e-9 * rates.per_s, mean_stall)
+        for found, own_link in zip(firsts, links, strict=True)
     ]
-    wakes = [plain for plain, _ in found_wakes]
-    late = np.concatenate([late for _, late in found_wakes])
-    wake = float(np.median(np.concatenate(wakes)))
-    split = [
-        estimation.stalls(passages, float(np.median(service_ns)), send, link, wake)
-        for passages, service_ns in zip(waiting, services, strict=True)
-    ]
-    stalls = [own for own, _ in split]
-    held = np.concatenate([held_ns for _, held_ns in split])
-    rates = [each.per_s for each in stalls]
-    rate = float(np.mean(rates))
-    stall_times = [each.times_ns for each in stalls if len(each.times_ns)]
+    held = np.concatenate([own.long[estimation.held(each, own.long)] for each, own in divided["half"]])
     return {
         "link_ns": link,
         "low_link_ns": min(links),
@@ -196,18 +213,36 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
         "high_send_ns": max(sends),
         "service": times(services),
         "wake": times(wakes),
-        "late_wake_share": len(late) / sum(len(each) for pair in found_wakes for each in pair),
-        "late_wake": times([late]) if len(late) else None,
         "held_share": len(held) / sum(len(each.arrival_ns) for each in waiting),
         "held": times([held]) if len(held) else None,
         "noise": Noise(
-            rate,
-            min(rates),
-            max(rates),
-            float(np.mean([band.share for _, band in polls])),
-            float(np.mean([band.per_s for _, band in polls])),
-            times(stall_times) if stall_times else None,
+            rates.per_s, rates.low_per_s, rates.high_per_s, times(stalls) if stalls and rates.per_s else None
         ),
+        "balance": [_balance(name, runs, rates.per_packet) for name, runs in divided.items()],
+    }
+
+
+def _pps(runs: Sequence[Passages]) -> float:
+    """Return the rate at which packets left."""
+    return sum(len(each.departure_ns) for each in runs) / max(1e-9, sum(each.span_s for each in runs))
+
+
+def _balance(workload: str, runs: Sequence[tuple[Passages, Parts]], per_packet: float) -> dict[str, Any]:
+    """Return a row of `Calibration.balance`."""
+    packets = sum(len(own.link) for _, own in runs)
+    every = {name: np.concatenate([getattr(own, name) for _, own in runs]) for name in vars(runs[0][1])}
+    is_held = np.concatenate([estimation.held(each, own.long) for each, own in runs])
+    held, long = every["long"][is_held], every["long"][~is_held]
+    # Of the long times, as many are services as the packets explain.
+    of_services = float(long.sum()) * min(1.0, per_packet * packets / max(1, len(long[long > 0])))
+    sums = {name: float(each.sum()) for name, each in every.items() if name != "long"}
+    sums |= {"service": sums["service"] + of_services, "stall": float(long.sum()) - of_services}
+    sums |= {"held": float(held.sum()), "latency": sum(float(each.latency_ns[1:].sum()) for each, _ in runs)}
+    return {
+        "workload": workload,
+        "packets": packets,
+        "lost": sum(len(each.every_ns) - len(each.arrival_ns) for each, _ in runs),
+        **{f"{name}_ns": float(value) / max(1, packets) for name, value in sums.items()},
     }
 
 

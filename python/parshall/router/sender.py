@@ -81,8 +81,8 @@ def with_sender(calibration: Calibration, seed: int = 1) -> Prediction:
         if len(due_ns) == 0 or np.diff(due_ns).min(initial=0) < 0:
             raise ParshallError("prediction: expected planned times in their order, at least one")
         random, count = np.random.default_rng(seed), len(due_ns)
-        service, pause = (_drawn(random, times, count).tolist() for times in (calibration.service, waking))
-        wake = _wakes(random, calibration, count).tolist()
+        drawn = (calibration.service, waking, calibration.wake)
+        service, pause, wake = (_drawn(random, times, count).tolist() for times in drawn)
         stalls = _stalls(random, calibration, int(due_ns[0]), int(due_ns[-1]))
         # Times since the first packet are exact in floating point.
         sent_ns, left_ns, lost = _recursion(calibration, (due_ns - due_ns[0]).tolist(), service, wake, pause, stalls)
@@ -154,15 +154,6 @@ def _drawn(random: np.random.Generator, times: Times, count: int) -> np.ndarray:
     bins = random.choice(len(weights), count, p=weights / weights.sum())
     drawn: np.ndarray = random.uniform(bounds[bins], bounds[bins + 1])
     return drawn
-
-
-def _wakes(random: np.random.Generator, calibration: Calibration, count: int) -> np.ndarray:
-    """Draw times to wake: a CPU that sleeps is also the one that a hypervisor gives to others."""
-    wakes = _drawn(random, calibration.wake, count)
-    if calibration.late_wake is not None:
-        is_late = random.random(count) < calibration.late_wake_share
-        wakes[is_late] = _drawn(random, calibration.late_wake, int(is_late.sum()))
-    return wakes
 
 
 def _stalls(

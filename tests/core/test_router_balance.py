@@ -1,0 +1,162 @@
+"""Routers that are known, made event by event: what a calibration finds of them, and that no time is left over."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pyarrow
+import pytest
+from event_router import POLL_PACKETS, EventRouter, drawn, poisson_stalls
+from test_router_calibration import constant, exponential, known, times_of_arrival, uniform
+
+from parshall.router import calibrate as calibrating
+from parshall.router.calibration import LATENCY_PARTS, Calibration
+from parshall.router.estimation import LONG_PARTS, Passages
+from parshall.router.prediction import latencies_ns
+
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Known:
+    """A router of which all is known; times are in ns."""
+
+    service: Draw
+    mean_service: float
+    wake: float = 9_000.0
+    send: float = 0.0
+    link: float = 1_300.0
+    stalls_per_s: float = 0.0
+    stall: float = 0.0
+    poll_packets: int = POLL_PACKETS
+    takes_part_polls: bool = False
+    places: int = 1000
+
+    @property
+    def capacity_pps(self) -> float:
+        """The rate at which its queue never empties."""
+        return 1e9 * (1 - 1e-9 * self.stalls_per_s * self.stall) / (self.mean_service + self.send)
+
+    def table(self, pps: float, count: int, seed: int, gaps: Callable = exponential) -> pyarrow.Table:
+        """Return what it does."""
+        random = np.random.default_rng(seed)
+        span_ns = 1e9 * count * max(1 / pps, 1 / self.capacity_pps)
+        router = EventRouter(
+            service=drawn(self.service(random, count)),
+            wake=drawn(self.wake * random.gamma(60, 1 / 60, count)),
+            link=self.link,
+            transfer=200,
+            send=self.send,
+            takes_part_polls=self.takes_part_polls,
+            places=self.places,
+            poll_packets=self.poll_packets,
+            stalls=poisson_stalls(random, self.stalls_per_s, self.stall, span_ns),
+        )
+        return router.table(times_of_arrival(pps, count, seed + 1_000_000, gaps))
+
+    def latencies_ns(self, seed: int) -> np.ndarray:
+        """Return the latencies at half of the capacity."""
+        return latencies_ns(self.table(self.capacity_pps / 2, 200_000, seed))
+
+    def calibration(self, seed: int, *, repeats: int = 5, count: int = 60_000) -> Calibration:
+        """Return its calibration, from the workloads that `calibrate` offers."""
+        pps, seeds = self.capacity_pps, range(seed, seed + 3 * repeats, 3)
+        sparse = [self.table(pps / 6, count, each, uniform) for each in seeds]
+        waiting = [self.table(pps / 2, count, each + 1) for each in seeds]
+        # Twice what it forwards.
+        full = [self.table(2 * pps, count, each + 2, constant) for each in seeds]
+        runs = ([Passages.of(table) for table in tables] for tables in (sparse, waiting, full))
+        return known(**calibrating.estimated(*runs))
+
+
+def long_services(random: np.random.Generator, count: int) -> np.ndarray:
+    return np.where(random.random(count) < 0.02, 15_000.0, 1_000.0)
+
+
+ROUTERS = {
+    "2 % long services": Known(long_services, 1_280.0),
+    "polls and stalls": Known(
+        lambda random, count: random.normal(700, 60, count), 700.0, send=270.0, stalls_per_s=900.0, stall=26_000.0
+    ),
+    "services of any length": Known(
+        lambda random, count: random.gamma(2, 1_500, count), 3_000.0, wake=2_000.0, send=100.0, takes_part_polls=True
+    ),
+    "long stalls, short queue": Known(
+        lambda random, count: random.lognormal(np.log(900) - 0.02, 0.2, count),
+        900.0,
+        stalls_per_s=60.0,
+        stall=400_000.0,
+        places=256,
+    ),
+    "0.3 % longer than a stall": Known(
+        lambda random, count: np.where(random.random(count) < 0.003, 60_000.0, 800.0),
+        977.6,
+        wake=5_000.0,
+        send=150.0,
+        stalls_per_s=400.0,
+        stall=50_000.0,
+    ),
+}
+
+
+@cache
+def calibration_of(name: str) -> Calibration:
+    return ROUTERS[name].calibration(1)
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_the_parts_of_a_router_give_its_capacity(name: str) -> None:
+    assert calibration_of(name).parts_pps == pytest.approx(ROUTERS[name].capacity_pps, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_no_time_between_arrival_and_departure_is_left_over(name: str) -> None:
+    router, found = ROUTERS[name], calibration_of(name)
+    found.check()
+    for row in found.balance:
+        assert sum(row[f"{part}_ns"] for part in LATENCY_PARTS) == pytest.approx(row["latency_ns"], rel=1e-9)
+    full = found.balance[-1]
+    assert full["idle_ns"] == pytest.approx(0, abs=5)
+    assert full["send_ns"] == pytest.approx(router.send, rel=0.05, abs=5)
+    work_ns = router.mean_service + router.send
+    stalls_ns = 1e9 / router.capacity_pps - work_ns
+    assert full["service_ns"] + full["stall_ns"] + full["send_ns"] == pytest.approx(work_ns + stalls_ns, rel=0.02)
+    # Stalls shorter than a wake-up or a poll are longer services.
+    assert full["stall_ns"] == pytest.approx(stalls_ns, abs=0.02 * work_ns)
+    half = found.balance[1]
+    assert half["latency_ns"] == pytest.approx(float(router.latencies_ns(3).mean()), rel=0.15)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ROUTERS)
+def test_intervals_hold_what_is_true_in_nine_of_ten_calibrations(name: str) -> None:
+    router, runs = ROUTERS[name], 100
+    found = [router.calibration(1_000 + 100 * run, count=30_000) for run in range(runs)]
+    random = np.random.default_rng(0)
+    shortest_ns = LONG_PARTS * max(router.wake, router.poll_packets * router.send)
+    # Times are rounded to ns.
+    intervals = {
+        "link": ([(each.low_link_ns, each.high_link_ns) for each in found], router.link, 1.0),
+        "send": ([(each.low_send_ns, each.high_send_ns) for each in found], router.send, 0.1),
+        "service": (
+            [(each.service.low_median_ns, each.service.high_median_ns) for each in found],
+            float(np.median(router.service(random, 10_000_000))),
+            1.0,
+        ),
+        "wake": (
+            [(each.wake.low_median_ns, each.wake.high_median_ns) for each in found],
+            router.wake * float(np.median(random.gamma(60, 1 / 60, 10_000_000))),
+            1.0,
+        ),
+        "stalls": (
+            [(each.noise.low_per_s, each.noise.high_per_s) for each in found],
+            router.stalls_per_s * np.exp(-shortest_ns / router.stall) if router.stall else 0.0,
+            0.0,
+        ),
+    }
+    for parameter, (ends, true, rounding) in intervals.items():
+        held = sum(low - rounding <= true <= high + rounding for low, high in ends)
+        assert held >= 0.9 * runs, (parameter, held)
+    near = sum(abs(each.parts_pps / router.capacity_pps - 1) < 0.02 for each in found)
+    assert near >= 0.9 * runs, near
