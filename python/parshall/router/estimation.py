@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow
-from scipy import stats
+from scipy import special
 
 # A time longer than so many wake-ups, polls or 99th percentiles of the services is long; so is a late wake-up.
 LONG_PARTS = 1.6
@@ -263,13 +263,13 @@ def long_rates(
     dispersion = max(1.0, chi_square / (runs - len(counts))) if runs > len(counts) else 1.0
     pooled, scale = float(total.sum() / seconds.sum()), dispersion / float(seconds.sum())
     ends = np.array([0, 2]) + 2 * float(total.sum()) / dispersion
-    low, high = np.nan_to_num(stats.chi2.ppf([(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2], ends)) / 2 * scale
+    low, high = np.nan_to_num(special.chdtri(ends, [(1 + _CONFIDENCE) / 2, (1 - _CONFIDENCE) / 2])) / 2 * scale
     if rates_pps[1] <= rates_pps[0]:
         return LongRates(pooled, float(low), float(high), 0.0)
     share = rates_pps[0] / (rates_pps[1] - rates_pps[0])
     variance = dispersion * total / seconds**2
     more, per_s = rates[1] - rates[0], (1 + share) * rates[0] - share * rates[1]
-    half = stats.norm.ppf((1 + _CONFIDENCE) / 2) * np.sqrt((1 + share) ** 2 * variance[0] + share**2 * variance[1])
+    half = special.ndtri((1 + _CONFIDENCE) / 2) * np.sqrt((1 + share) ** 2 * variance[0] + share**2 * variance[1])
     if more <= _SURE * np.sqrt(variance.sum()):
         # What of them belongs to packets is not known to be anything, nor to be nothing.
         return LongRates(pooled, max(0.0, min(float(low), float(per_s - half))), float(high), 0.0)

@@ -4,7 +4,7 @@ from typing import Any
 
 from parshall.errors import ParshallError
 from parshall.model.builtin.bsd import FORWARDED
-from parshall.model.plan import Answer, BeyondLimits, Limits, greatest_load
+from parshall.model.plan import Answer, BeyondLimits, Limits, greatest_load, loss_interval
 from parshall.model.simulation import run
 from parshall.router.calibration import Calibration
 from parshall.router.network import network
@@ -13,7 +13,7 @@ from parshall.router.prediction import QUANTILES
 # The load of the answers without one.
 _SHARE = 0.6
 _FASTER = 2.0
-_REPLICATIONS = 8
+_REPLICATIONS, _CONFIDENCE = 8, 0.95
 
 
 def plan(
@@ -75,7 +75,11 @@ def plan(
         ends = (None, None) if half_us is None else (max(value_us - half_us, 0.0), value_us + half_us)
         rows.append(_row(f"latency {name} at {load:,.0f} packets/s", value_us, ends[0], ends[1], "us"))
     lost = sum(results.lost().values())
-    rows.append(_row(f"lost at {load:,.0f} packets/s", lost, None, None, "share"))
+    rows.append(
+        _row(
+            f"lost at {load:,.0f} packets/s", lost, *loss_interval(results, _CONFIDENCE, burst_s(calibration)), "share"
+        )
+    )
     first = max(calibration.stages, key=lambda stage: float(stage["share"]), default=None)
     if first:
         rows.append(_row(f"bottleneck: {first['stage']}", float(first["share"]), None, None, "share of the path"))
@@ -102,12 +106,19 @@ def largest_load(
             duration_s=duration_s,
             seed=seed,
             sink=FORWARDED,
+            burst_s=burst_s(calibration),
             allow_unstable=True,
         )
     except BeyondLimits as error:
         return 0.0, 0.0, base * error.load
     low, high = (None if each is None else base * each for each in (answer.low, answer.high))
     return base * answer.value, low, high
+
+
+def burst_s(calibration: Calibration) -> float | None:
+    """Return the longest stall, in which packets are lost together, in seconds; None without stalls."""
+    times = calibration.noise.times
+    return None if times is None else 1e-9 * times.bounds_ns[-1]
 
 
 def _row(question: str, answer: float, low: float | None, high: float | None, unit: str) -> dict[str, Any]:
