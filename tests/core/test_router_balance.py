@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow
@@ -18,6 +19,8 @@ from parshall.router.estimation import LONG_PARTS, Passages
 from parshall.router.network import network
 from parshall.router.plan import burst_s
 from parshall.router.prediction import latencies_ns
+from parshall.router.setup import Setup
+from parshall.router.traffic import Traffic
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -186,3 +189,33 @@ def test_the_bound_of_a_loss_that_was_not_seen_holds_it() -> None:
     assert sum(low <= true <= high for _, (low, high) in rows) >= 28
     # Without the length of a stall a replication may lose all.
     assert loss_interval(results, 0.95)[1] > 0.3
+
+
+def test_runs_that_lost_packets_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stalls that lose packets come three times in a run: to leave out such runs would leave out most stalls."""
+    packets, repeats = 30_000, 6
+    span_s = packets / (0.5 * 1e6)
+    router = Known(
+        lambda random, count: np.full(count, 1_000.0), 1_000.0, stalls_per_s=3 / span_s, stall=1e6, places=256
+    )
+    runs: list[pyarrow.Table] = []
+
+    def measure(bed: object, traffic: Traffic, count: int) -> SimpleNamespace:
+        gaps = {"random": uniform, "poisson": exponential, "constant": constant}[traffic.kind]
+        runs.append(router.table(min(traffic.pps, 2e6), count, traffic.seed, gaps))
+        return SimpleNamespace(table=runs[-1])
+
+    monkeypatch.setattr(calibrating, "measure", measure)
+    monkeypatch.setattr(calibrating, "overload", lambda *_, **__: SimpleNamespace(pps=router.capacity_pps))
+    monkeypatch.setattr(calibrating, "_interrupts", lambda *_: [])
+    monkeypatch.setattr(calibrating, "_stages", lambda *_: ([], []))
+    bed = SimpleNamespace(setup=Setup())
+    found = calibrating.calibrate_in(bed, sizes="64", flows=1, repeats=repeats, count=packets, seed=5)  # type: ignore[arg-type]
+    assert len(runs) == 3 * repeats, "no run is repeated"
+    lossy = [table for table in runs if table["departure_ns"].null_count]
+    assert len(lossy) > 2 * repeats
+    assert [row["lost"] for row in found.balance] == [
+        sum(table["departure_ns"].null_count for table in runs[workload::3]) for workload in range(3)
+    ]
+    assert found.noise.low_per_s <= router.stalls_per_s <= found.noise.high_per_s
+    assert found.noise.per_s == pytest.approx(router.stalls_per_s, rel=0.35)

@@ -181,7 +181,7 @@ def test_another_machine_is_reported():
     assert "5.4.0" in difference
 
 
-@pytest.mark.parametrize("seed", [1_000_001, 1_000_003, 999_950, 1_002_003])
+@pytest.mark.parametrize("seed", [1_000_001, 1_000_003, 999_950])
 def test_a_validation_with_seeds_of_the_calibration_is_refused(seed):
     with pytest.raises(UsageError, match=f"--seed {seed}: the calibration's seeds"):
         validate(known(), repeats=1, seed=seed)

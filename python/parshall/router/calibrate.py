@@ -36,7 +36,6 @@ STAGES = ("receive", "pre_routing", "forward", "post_routing", "queue", "start_x
 # Adjacent stages whose times correlate more than this are one stage.
 MERGED_CORRELATION = 0.1
 _SEEDS_OF_A_REPEAT = 10
-_ATTEMPTS, _SEEDS_BETWEEN_ATTEMPTS = 3, 1000
 _RING_PACKETS = 256
 _FASTEST_PPS = 4e6
 _BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
@@ -59,6 +58,9 @@ def calibrate(
     (wake-ups), Poisson gaps at half of it (services, link). Profiles of the packet path follow: stages, correlations,
     interrupts. They do not give the parameters, because they take time from the packets.
 
+    Every run counts, those that lost packets, too: what loses packets is what a calibration looks for. A lost packet
+    has an arrival and no departure.
+
     Parameters
     ----------
     setup : Setup, optional
@@ -75,7 +77,7 @@ def calibrate(
     Raises
     ------
     ParshallError
-        Packets were lost where none may be, or too few for the quantiles.
+        There are too few packets for the quantiles, or the path's profile lost some.
     UsageError
         An argument is out of range.
     """
@@ -97,9 +99,9 @@ def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, co
         own = replace(base, seed=seed + _SEEDS_OF_A_REPEAT * number)
         overloads.append(overload(bed, own, count=5 * count, repeats=1).pps)
         pps = overloads[-1]
-        sparse.append(_lossless(bed, replace(own, pps=RANDOM_SHARE * pps, seed=own.seed + 1), count))
+        sparse.append(measure(bed, replace(own, pps=RANDOM_SHARE * pps, seed=own.seed + 1), count))
         poisson = replace(own, kind="poisson", pps=_WAITING_SHARE * pps, seed=own.seed + 2)
-        waiting.append(_lossless(bed, poisson, count))
+        waiting.append(measure(bed, poisson, count))
         # Faster than the generator can: it keeps the queue full.
         full.append(measure(bed, replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3), count))
     workload = replace(base, pps=RANDOM_SHARE * overloads[-1], seed=seed + 5)
@@ -134,7 +136,7 @@ def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, co
 def seeds_of(calibration: Calibration) -> range:
     """Return the seeds among which those of a calibration's workloads are."""
     first, repeats = calibration.traffic["first_seed"], calibration.traffic["repeats"]
-    return range(first, first + _SEEDS_OF_A_REPEAT * repeats + _SEEDS_BETWEEN_ATTEMPTS * _ATTEMPTS)
+    return range(first, first + _SEEDS_OF_A_REPEAT * repeats)
 
 
 def _check(setup: Setup, repeats: int, count: int) -> None:
@@ -247,7 +249,7 @@ def _balance(workload: str, runs: Sequence[tuple[Passages, Parts]], per_packet: 
 
 
 def sender_fields(tables: Sequence[pyarrow.Table], link_ns: float) -> dict[str, Any]:
-    """Return the fields of a calibration that describe the sender, from the tables of runs without losses."""
+    """Return the fields of a calibration that describe the sender, from the tables of runs."""
     found = [sending(table, link_ns) for table in tables]
     waking = [each.waking_ns for each in found if len(each.waking_ns)]
     return {"waking": times(waking) if waking else None, "sender_batch": max(each.batch for each in found)}
@@ -273,18 +275,6 @@ def _enough(of: Passages, found: np.ndarray, what: str) -> np.ndarray:
             "leave the machine idle, or raise --count"
         )
     return found
-
-
-def _lossless(bed: RouterTestbed, traffic: Traffic, count: int) -> Measurement:
-    """Measure, up to three times if packets are lost: a lost packet has no latency."""
-    for attempt in range(_ATTEMPTS):
-        found = measure(bed, replace(traffic, seed=traffic.seed + _SEEDS_BETWEEN_ATTEMPTS * attempt), count)
-        if not found.lost_share:
-            return found
-    raise ParshallError(
-        f"calibration: {traffic.kind} gaps at {traffic.pps:,.0f} packets/s lost packets: {found.ledger['lost']}; "
-        "leave the machine idle and calibrate again"
-    )
 
 
 def _backlog_packets() -> int:

@@ -44,11 +44,13 @@ def sending(table: pyarrow.Table, link_ns: float) -> Sending:
     Parameters
     ----------
     table : pyarrow.Table
-        ``Measurement.table`` of a run without losses.
+        ``Measurement.table`` of a run.
     link_ns : float
         Time from the sender's stamp to the router's queue.
     """
-    due_ns, sent_ns, left_ns = (table.column(name).to_numpy() for name in ("due_ns", "arrival_ns", "departure_ns"))
+    due_ns, sent_ns = (table.column(name).to_numpy() for name in ("due_ns", "arrival_ns"))
+    # A packet that was lost kept the server from nothing.
+    left_ns = table.column("departure_ns").fill_null(0).to_numpy()
     if len(sent_ns) < 2:
         return Sending(np.empty(0), 1)
     # Packets of a batch have one stamp.
