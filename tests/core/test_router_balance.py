@@ -1,8 +1,10 @@
 """Routers that are known, made event by event: what a calibration finds of them, and that no time is left over."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,9 +18,9 @@ from parshall.model.simulation import run
 from parshall.router import calibrate as calibrating
 from parshall.router.calibration import LATENCY_PARTS, Calibration
 from parshall.router.estimation import LONG_PARTS, Passages
-from parshall.router.network import network
+from parshall.router.network import calibrated, network
 from parshall.router.plan import burst_s
-from parshall.router.prediction import latencies_ns
+from parshall.router.prediction import compare, latencies_ns, predict
 from parshall.router.setup import Setup
 from parshall.router.traffic import Traffic
 
@@ -74,7 +76,7 @@ class Known:
         # Twice what it forwards.
         full = [self.table(2 * pps, count, each + 2, constant) for each in seeds]
         runs = ([Passages.of(table) for table in tables] for tables in (sparse, waiting, full))
-        return known(**calibrating.estimated(*runs))
+        return known(**calibrating.estimated(*runs, batch=self.poll_packets))
 
 
 def long_services(random: np.random.Generator, count: int) -> np.ndarray:
@@ -219,3 +221,28 @@ def test_runs_that_lost_packets_count(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert found.noise.low_per_s <= router.stalls_per_s <= found.noise.high_per_s
     assert found.noise.per_s == pytest.approx(router.stalls_per_s, rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("receive", "weights", "packets"), [("rps", (32, 2), 64), ("rps", (300, 1), 300), ("threaded", (32, 2), 64)]
+)
+def test_a_poll_has_as_many_packets_as_the_kernel_s_weight(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, receive: str, weights: tuple[int, int], packets: int
+) -> None:
+    for name, value in zip(("dev_weight", "dev_weight_rx_bias"), weights, strict=True):
+        (tmp_path / name).write_text(f"{value}\n")
+    monkeypatch.setattr(calibrating, "_SYSCTLS", tmp_path)
+    assert calibrating.poll_packets(receive) == packets
+
+
+@pytest.mark.parametrize("batch", [16, 300])
+def test_the_poll_of_another_weight_is_found_and_predicted(batch: int) -> None:
+    """Taken for polls of 64, those of 300 packets would have services of 80 us among them."""
+    router = Known(lambda random, count: random.normal(700, 60, count), 700.0, send=270.0, poll_packets=batch)
+    found = dataclasses.replace(router.calibration(1, repeats=2), poll_packets=batch)
+    assert found.send_ns == pytest.approx(router.send, rel=0.02)
+    assert found.service.p99_ns == pytest.approx(700 + 2.33 * 60, rel=0.02)
+    assert found.parts_pps == pytest.approx(router.capacity_pps, rel=0.02)
+    measured = router.table(0.95 * router.capacity_pps, 60_000, 77)
+    error = compare(measured, predict(calibrated(found), measured.drop_columns(["due_ns"])))["p50"]["error"]
+    assert abs(error) < 0.1

@@ -45,6 +45,7 @@ def known(**changes) -> Calibration:
         "low_overload_pps": 1.0e6,
         "high_overload_pps": 1.2e6,
         "queue_packets": 1000,
+        "poll_packets": 64,
         "link_ns": float(LINK_NS),
         "low_link_ns": 1200.0,
         "high_link_ns": 1400.0,
@@ -99,7 +100,7 @@ def test_the_sender_is_as_fast_when_the_router_loses_packets():
     sparse, waiting = (
         Passages.of(measured(fast, pps, 19, gaps)) for pps, gaps in ((1e6 / 6, uniform), (5e5, exponential))
     )
-    assert calibrating.estimated([sparse], [waiting], [full])["transfer_ns"] == pytest.approx(250, rel=0.01)
+    assert calibrating.estimated([sparse], [waiting], [full], batch=64)["transfer_ns"] == pytest.approx(250, rel=0.01)
 
 
 def test_without_a_wake_up_and_stalls_the_network_is_the_single_queue():
@@ -139,6 +140,7 @@ def test_a_file_returns_what_was_written(tmp_path):
         ("overload_pps = 1e+06", "", "overload_pps: missing"),
         ("queue_packets = 1000", "queue_packets = 1000\nextra = 1", "extra: unknown field"),
         ("queue_packets = 1000", "queue_packets = ", "not TOML"),
+        ("poll_packets = 64", "poll_packets = 0", "poll_packets is 0; expected a number above 0"),
         ("link_ns = 1300.0", "link_ns = nan", "link_ns is nan"),
         ("[service]", "[service]\nother = 1", "other: unknown field"),
         ("held_share = 0.0", "held_share = 1.0", "held_share is 1.0; expected a number from 0 to less than 1;"),
@@ -190,7 +192,10 @@ def test_a_validation_with_seeds_of_the_calibration_is_refused(seed):
 def test_too_few_packets_and_a_profile_with_losses_are_refused():
     few = Passages.of(measured(known(), 0.5e6, 31).slice(0, 500))
     with pytest.raises(ParshallError, match="too few for the 99% quantile"):
-        calibrating.estimated([few], [few], [few])
+        calibrating.estimated([few], [few], [few], batch=64)
+    enough = Passages.of(measured(known(), 0.5e6, 31))
+    with pytest.raises(ParshallError, match="too few for polls of 4,000: expected more than 64,000; raise --count"):
+        calibrating.estimated([enough], [enough], [enough], batch=4_000)
     with pytest.raises(ParshallError, match="lost packets"):
         calibrating.check_ledger({"hooks": [{"hook": "packets", "lost": {"dropped": 3, "missed": 0}}]})
     with pytest.raises(UsageError, match="--tunnel"):

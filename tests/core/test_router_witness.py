@@ -65,7 +65,9 @@ def calibration_of(takes_part_polls: bool, pauses: bool) -> Calibration:
     waiting = [witnessed(CAPACITY_PPS / 2, seed, **kind) for seed in (13, 14)]
     # Faster than the sender can.
     full = [witnessed(1e7, seed, constant, **kind) for seed in (15, 16)]
-    parts = calibrating.estimated(*([Passages.of(each) for each in runs] for runs in (sparse, waiting, full)))
+    parts = calibrating.estimated(
+        *([Passages.of(each) for each in runs] for runs in (sparse, waiting, full)), batch=POLL_PACKETS
+    )
     if pauses:
         parts |= calibrating.sender_fields([*sparse, *waiting], parts["link_ns"])
     return known(**parts)

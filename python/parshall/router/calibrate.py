@@ -38,9 +38,11 @@ MERGED_CORRELATION = 0.1
 _SEEDS_OF_A_REPEAT = 10
 _RING_PACKETS = 256
 _FASTEST_PPS = 4e6
-_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
-# The kernel's, for a container whose processes cannot see it.
-_DEFAULT_BACKLOG_PACKETS = 1000
+_SYSCTLS = Path("/proc/sys/net/core")
+# The kernel's, for a container whose processes cannot see them.
+_DEFAULTS = {"netdev_max_backlog": 1000, "dev_weight": 64, "dev_weight_rx_bias": 1}
+# NAPI_POLL_WEIGHT of linux/netdevice.h: of every device that does not ask for another weight, as veth.
+_NAPI_WEIGHT = 64
 
 
 def calibrate(
@@ -107,7 +109,9 @@ def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, co
     workload = replace(base, pps=RANDOM_SHARE * overloads[-1], seed=seed + 5)
     interrupts = _interrupts(bed, workload, count)
     stages, correlations = _stages(bed, replace(workload, seed=seed + 6), max(1000, count // 4))
-    parameters = estimated(*([Passages.of(each.table) for each in runs] for runs in (sparse, waiting, full)))
+    batch = poll_packets(bed.setup.receive)
+    runs = ([Passages.of(each.table) for each in of] for of in (sparse, waiting, full))
+    parameters = estimated(*runs, batch=batch)
     return Calibration(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine(),
@@ -124,7 +128,8 @@ def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, co
         overload_pps=float(np.median(overloads)),
         low_overload_pps=min(overloads),
         high_overload_pps=max(overloads),
-        queue_packets=_backlog_packets() if bed.setup.receive == RPS else _RING_PACKETS,
+        queue_packets=_sysctl("netdev_max_backlog") if bed.setup.receive == RPS else _RING_PACKETS,
+        poll_packets=batch,
         **parameters,
         **sender_fields([each.table for each in (*sparse, *waiting)], parameters["link_ns"]),
         interrupts=interrupts,
@@ -146,7 +151,9 @@ def _check(setup: Setup, repeats: int, count: int) -> None:
         raise UsageError(f"--repeats {repeats}, --count {count}: expected 1 or more, and 1,000 packets or more")
 
 
-def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Sequence[Passages]) -> dict[str, Any]:
+def estimated(
+    sparse: Sequence[Passages], waiting: Sequence[Passages], full: Sequence[Passages], *, batch: int
+) -> dict[str, Any]:
     """Return the fields of a calibration that follow from when packets arrived and left.
 
     Parameters
@@ -157,24 +164,31 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
         Packets at half of the capacity.
     full : sequence of Passages
         Packets of overload.
+    batch : int
+        Most packets of a poll.
 
     Raises
     ------
     ParshallError
         There are too few packets for the quantiles.
     """
-    taken = [_enough(each, each.services_ns(), "that waited") for each in waiting]
+    taken = [_enough(each, each.services_ns(batch), "that waited") for each in waiting]
     firsts = [_enough(each, each.first_latencies_ns(), "at an empty router") for each in sparse]
+    if (longest := max(len(each.departure_ns) for each in full)) <= (folded := estimation.FOLDED_POLLS * batch):
+        raise ParshallError(
+            f"calibration: {longest:,} packets left under overload, too few for polls of {batch:,}: expected more than "
+            f"{folded:,}; raise --count"
+        )
     shortest = float(np.median([each.shortest_ns for each in waiting]))
-    visits = [estimation.send_ns(each, shortest) for each in full]
+    visits = [estimation.send_ns(each, shortest, batch) for each in full]
     sends = [send for send, _ in visits]
     send = float(np.median(sends))
     links = [estimation.link_ns(each.latency_ns, own) for each, own in zip(waiting, taken, strict=True)]
     link, middle = float(np.median(links)), float(np.median(np.concatenate(taken)))
     wake = max(0.0, float(np.median(np.concatenate(firsts))) - link - middle)
-    long_ns = estimation.long_ns(np.concatenate(taken), send, wake)
+    long_ns = estimation.long_ns(np.concatenate(taken), send, wake, batch)
     services = [own[own <= middle + long_ns] for own in taken]
-    limits = Limits(float(np.concatenate(services).mean()), send, link, wake, long_ns)
+    limits = Limits(float(np.concatenate(services).mean()), send, link, wake, long_ns, batch)
     divided = {
         "random": [(each, estimation.parts(each, limits)) for each in sparse],
         "half": [(each, estimation.parts(each, limits)) for each in waiting],
@@ -277,17 +291,23 @@ def _enough(of: Passages, found: np.ndarray, what: str) -> np.ndarray:
     return found
 
 
-def _backlog_packets() -> int:
-    """Return the places of a CPU's backlog; only the first network namespace shows them."""
-    if _BACKLOG.exists():
-        return int(_BACKLOG.read_text())
+def poll_packets(receive: str) -> int:
+    """Return the most packets of a poll: the backlog has the kernel's weight, a NAPI thread its device's."""
+    return _sysctl("dev_weight") * _sysctl("dev_weight_rx_bias") if receive == RPS else _NAPI_WEIGHT
+
+
+def _sysctl(name: str) -> int:
+    """Return a number of `net.core`; only the first network namespace shows them."""
+    path = _SYSCTLS / name
+    if path.exists():
+        return int(path.read_text())
     # The first process may hide its namespaces; the kernel's threads, under the second one, do not.
     for process in (1, 2):
-        command = ["nsenter", f"--net=/proc/{process}/ns/net", "cat", str(_BACKLOG)]
+        command = ["nsenter", f"--net=/proc/{process}/ns/net", "cat", str(path)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:
             return int(done.stdout)
-    return _DEFAULT_BACKLOG_PACKETS
+    return _DEFAULTS[name]
 
 
 def _interrupts(bed: RouterTestbed, traffic: Traffic, count: int) -> list[dict[str, Any]]:

@@ -93,6 +93,8 @@ class Calibration:
         Rate under overload, with its lowest and highest repeat.
     queue_packets : int
         Places of the queue before the router's CPU.
+    poll_packets : int
+        Most packets of a poll: the kernel's weight.
     link_ns, low_link_ns, high_link_ns : float
         Time from the generator's stamp to that queue.
     transfer_ns : float
@@ -134,6 +136,7 @@ class Calibration:
     low_overload_pps: float
     high_overload_pps: float
     queue_packets: int
+    poll_packets: int
     link_ns: float
     low_link_ns: float
     high_link_ns: float
@@ -198,7 +201,7 @@ class Calibration:
 
     def check(self, name: str = "calibration") -> None:
         """Raise `ParshallError` for numbers that no router has."""
-        for field in ("overload_pps", "queue_packets", "sender_batch"):
+        for field in ("overload_pps", "queue_packets", "poll_packets", "sender_batch"):
             value = getattr(self, field)
             if not 0 < value <= _LARGEST:
                 raise ParshallError(

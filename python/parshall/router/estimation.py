@@ -21,10 +21,8 @@ LONG_PARTS = 1.6
 _LONG_QUANTILE = 0.99
 # The sender stalls, too, when so small a share of the usual arrivals comes.
 _ARRIVING_SHARE = 0.4
-# Packets of a poll (net.core.dev_weight): then the CPU polls its other device, which takes the packets to the sink.
-POLL_PACKETS = 64
 # Polls that are folded to find the place of the visit among their packets.
-_FOLDED_POLLS = 16
+FOLDED_POLLS = 16
 # Quantiles of the latencies from which the link is found, points of the services, and steps of the search.
 _SHORTEST, _SHORT = 1e-3, 4e-3
 _SERVICES, _HALVINGS = 1000, 40
@@ -90,7 +88,13 @@ class Passages:
         counted: np.ndarray = places - np.maximum.accumulate(np.where(was_empty, places, -1), axis=0)
         return counted
 
-    def services_ns(self, batch: int = POLL_PACKETS) -> np.ndarray:
+    def visits(self, link: float, batch: int) -> np.ndarray:
+        """Return whether a poll was full before each packet but the first, so that the other device was polled."""
+        served = self.served_before(link)
+        is_visit: np.ndarray = (served > 0) & (served % batch == 0)
+        return is_visit
+
+    def services_ns(self, batch: int) -> np.ndarray:
         """Return the times between departures of packets that waited, before a poll of `batch` packets was full."""
         # Without a link fewer packets seem to have found an empty server, so no poll is taken for shorter.
         is_service = self.waited(self.shortest_ns) & (self.served_before(0.0) < batch)
@@ -113,16 +117,16 @@ class Limits:
     link: float
     wake: float
     long_ns: float
-    batch: int = POLL_PACKETS
+    batch: int
 
 
-def long_ns(services_ns: np.ndarray, send: float, wake: float, batch: int = POLL_PACKETS) -> float:
+def long_ns(services_ns: np.ndarray, send: float, wake: float, batch: int) -> float:
     """Return the time beyond a service from which on it is long."""
     spread = float(np.quantile(services_ns, _LONG_QUANTILE)) - float(np.median(services_ns))
     return LONG_PARTS * max(wake, batch * send, spread)
 
 
-def send_ns(passages: Passages, shortest_ns: float, batch: int = POLL_PACKETS) -> tuple[float, np.ndarray]:
+def send_ns(passages: Passages, shortest_ns: float, batch: int) -> tuple[float, np.ndarray]:
     """Return the time of a packet in the poll that takes it to the sink, from a router that always has packets.
 
     After each `batch` packets one service is longer: the poll of the other device. Its place among them is found in
@@ -136,18 +140,18 @@ def send_ns(passages: Passages, shortest_ns: float, batch: int = POLL_PACKETS) -
         Whether the poll of the other device is in the time before each departure but the first.
     """
     gaps, waited = np.diff(passages.departure_ns), passages.waited(shortest_ns)
-    is_visit = np.zeros(len(gaps), bool)
+    is_visit = passages.visits(shortest_ns, batch)
     longer: list[np.ndarray] = []
     rest: list[np.ndarray] = []
-    size = _FOLDED_POLLS * batch
+    size = FOLDED_POLLS * batch
     for begin in range(0, len(gaps) - size + 1, size):
         if not waited[begin : begin + size].all():
             continue
-        folded = gaps[begin : begin + size].reshape(_FOLDED_POLLS, batch)
+        folded = gaps[begin : begin + size].reshape(FOLDED_POLLS, batch)
         place = int(np.argmax(np.median(folded[::2], axis=0)))
         longer.append(folded[1::2, place])
         rest.append(np.delete(folded[1::2], place, axis=1).ravel())
-        is_visit[begin + place : begin + size : batch] = True
+        is_visit[begin : begin + size] = np.arange(size) % batch == place
     if not longer:
         return 0.0, is_visit
     visits_ns, services_ns = np.concatenate(longer), np.concatenate(rest)
@@ -188,8 +192,7 @@ def parts(passages: Passages, limits: Limits, is_visit: np.ndarray | None = None
         Where the poll of the other device is; default: after each `Limits.batch` packets since the server was empty.
     """
     if is_visit is None:
-        served = passages.served_before(limits.link)
-        is_visit = (served > 0) & (served % limits.batch == 0)
+        is_visit = passages.visits(limits.link, limits.batch)
     # Times since the first arrival are exact in floating point.
     base = passages.arrival_ns[:1]
     queued, free = passages.arrival_ns[1:] - base + limits.link, passages.departure_ns[:-1] - base

@@ -12,7 +12,6 @@ from parshall.model.builtin.hardware import NOISE, RESIDUE
 from parshall.model.network import Model
 from parshall.model.simulation import run
 from parshall.router.calibration import Calibration
-from parshall.router.estimation import POLL_PACKETS
 from parshall.router.prediction import Prediction
 from parshall.router.sender import with_sender
 
@@ -51,9 +50,9 @@ def network(
     polling = {
         "priority": 1,
         "policy": "polling",
-        "batch": POLL_PACKETS,
+        "batch": calibration.poll_packets,
         # After a poll of the backlog the CPU polls its other device, which takes as many packets to the sink.
-        "visit_ns": POLL_PACKETS * calibration.send_ns / speed,
+        "visit_ns": calibration.poll_packets * calibration.send_ns / speed,
         "wake_ns": calibration.wake.amount(),
     }
     model.station("cpu", kind="preemptive-resume", clock_mhz=_CLOCK_MHZ * speed, policies=[polling])

@@ -13,7 +13,6 @@ import pyarrow
 
 from parshall.errors import ParshallError
 from parshall.router.calibration import Calibration, Times
-from parshall.router.estimation import POLL_PACKETS
 from parshall.router.prediction import Prediction
 
 # A packet that is sent so long after it was due waited for the sender.
@@ -109,7 +108,8 @@ def _recursion(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return when each packet is sent and leaves, and whether it is lost (Lindley's recursion for both CPUs)."""
     link_ns, transfer_ns = calibration.link_ns, calibration.transfer_ns
-    poll_ns, places = POLL_PACKETS * calibration.send_ns, calibration.queue_packets
+    batch, places = calibration.poll_packets, calibration.queue_packets
+    poll_ns = batch * calibration.send_ns
     count = len(due_ns)
     sent, left, lost = np.zeros(count), np.zeros(count), np.zeros(count, bool)
     accepted: list[float] = []
@@ -144,7 +144,7 @@ def _recursion(
             left[number] = begins
             accepted.append(begins)
             polled += 1
-            if polled == POLL_PACKETS:
+            if polled == batch:
                 begins, polled = begins + poll_ns, 0
         router_free, first = begins, end
     return sent, left, lost
