@@ -12,15 +12,17 @@ import pyarrow
 import pytest
 from event_router import POLL_PACKETS, EventRouter, drawn, poisson_stalls
 from test_router_calibration import constant, exponential, known, times_of_arrival, uniform
+from test_router_calibration import stalls as random_stalls
 
 from parshall.model.plan import loss_interval
 from parshall.model.simulation import run
 from parshall.router import calibrate as calibrating
 from parshall.router.calibration import LATENCY_PARTS, Calibration
-from parshall.router.estimation import LONG_PARTS, Passages
+from parshall.router.estimation import LONG_PARTS, Passages, gaps_ns, owners
 from parshall.router.network import calibrated, network
 from parshall.router.plan import burst_s
 from parshall.router.prediction import compare, latencies_ns, predict
+from parshall.router.sender import _stalls as drawn_stalls
 from parshall.router.setup import Setup
 from parshall.router.traffic import Traffic
 
@@ -41,6 +43,7 @@ class Known:
     poll_packets: int = POLL_PACKETS
     takes_part_polls: bool = False
     places: int = 1000
+    stall_process: Callable[[np.random.Generator, float], list[tuple[float, float]]] | None = None
 
     @property
     def capacity_pps(self) -> float:
@@ -60,7 +63,9 @@ class Known:
             takes_part_polls=self.takes_part_polls,
             places=self.places,
             poll_packets=self.poll_packets,
-            stalls=poisson_stalls(random, self.stalls_per_s, self.stall, span_ns),
+            stalls=self.stall_process(random, span_ns)
+            if self.stall_process
+            else poisson_stalls(random, self.stalls_per_s, self.stall, span_ns),
         )
         return router.table(times_of_arrival(pps, count, seed + 1_000_000, gaps))
 
@@ -179,8 +184,7 @@ def test_the_bound_of_a_loss_that_was_not_seen_holds_it() -> None:
     lost = stalled.table(times_of_arrival(pps, 6_000, 1))["departure_ns"].null_count
     true = lost / (period_s * pps)
     assert true > 0
-    stall = calibrating.times([np.full(10, stall_ns)])
-    noise = calibrating.Noise(1 / period_s, 0.0, 1.0, stall)
+    noise = random_stalls(1 / period_s, np.full(10, stall_ns))
     service, wake = (calibrating.times([np.full(10, each)]) for each in (1_000.0, router.wake))
     found = known(service=service, wake=wake, noise=noise, queue_packets=256, link_ns=0.0, send_ns=0.0)
     rows = []
@@ -246,3 +250,56 @@ def test_the_poll_of_another_weight_is_found_and_predicted(batch: int) -> None:
     measured = router.table(0.95 * router.capacity_pps, 60_000, 77)
     error = compare(measured, predict(calibrated(found), measured.drop_columns(["due_ns"])))["p50"]["error"]
     assert abs(error) < 0.1
+
+
+def grouped(random: np.random.Generator, span_ns: float) -> list[tuple[float, float]]:
+    """Return stalls of a process of two states: 5 ms with 4,000 in a second, 20 ms without."""
+    found, now = [], 0.0
+    while now < span_ns:
+        end = now + random.exponential(5e6)
+        begins = np.sort(random.uniform(now, end, random.poisson(4e-6 * (end - now))))
+        found.extend(zip(begins.tolist(), random.exponential(40_000, len(begins)).tolist(), strict=True))
+        now = end + random.exponential(20e6)
+    return found
+
+
+def dispersion(begins_ns: np.ndarray, span_ns: float, window_ns: float = 5e6) -> float:
+    """Return the variance of the number of stalls in a window over its mean: 1 of a Poisson process."""
+    counts, _ = np.histogram(begins_ns, np.arange(0, span_ns, window_ns))
+    return float(counts.var() / counts.mean())
+
+
+@cache
+def grouped_calibration() -> Calibration:
+    router = Known(lambda random, count: np.full(count, 1_000.0), 1_000.0, wake=5_000.0, stall_process=grouped)
+    return router.calibration(9, repeats=8, count=100_000)
+
+
+def test_stalls_that_come_in_groups_are_drawn_in_groups() -> None:
+    span_ns = 20e9
+    random = np.random.default_rng(4)
+    long_ns = LONG_PARTS * 5_000
+    true = np.array([begin for begin, length in grouped(random, span_ns) if length > long_ns])
+    found = grouped_calibration()
+    assert found.noise.gaps is not None
+    drawn_ns = np.array([begin for begin, _ in drawn_stalls(random, found, 0, int(span_ns))])
+    assert len(drawn_ns) == pytest.approx(found.noise.per_s * 20, rel=0.1)
+    # A fifth of the time has stalls, and those are seen that are long.
+    assert found.noise.low_per_s <= 4_000 / 5 * np.exp(-long_ns / 40_000) <= found.noise.high_per_s
+    assert dispersion(true, span_ns) > 4
+    assert dispersion(drawn_ns, span_ns) == pytest.approx(dispersion(true, span_ns), rel=0.4)
+
+
+def test_few_stalls_are_drawn_as_of_a_poisson_process() -> None:
+    gaps = gaps_ns([np.array([1e6, 2e6]), np.array([5e5])], [3e6, 3e6])
+    assert gaps.mean() == pytest.approx(2e6, rel=0.01)
+    assert gaps.std() == pytest.approx(2e6, rel=0.02)
+
+
+def test_whose_a_stall_was_is_unknown_when_no_packet_was_expected_in_it() -> None:
+    at_10_kpps = Passages(*(np.arange(0, 10**9, 100_000) + shift for shift in (0, 1_000, 0)))
+    for stall_ns, is_unknown in ((60_000.0, True), (500_000.0, False)):
+        long = np.zeros(len(at_10_kpps.arrival_ns) - 1)
+        long[50] = stall_ns
+        own = owners(at_10_kpps, long)
+        assert not own[0].any() and own[1].any() == is_unknown

@@ -26,15 +26,19 @@ LINK_NS, SERVICE_NS, SEND_NS, WAKE_NS, STALLS_PER_S, STALL_NS = 1_300, 700, 270,
 BALANCE_NS = {f"{part}_ns": 100.0 for part in LATENCY_PARTS} | {"latency_ns": 700.0}
 
 
+def stalls(per_s, times_ns):
+    """Stalls that begin at random."""
+    gaps = np.random.default_rng(6).exponential(1e9 / per_s, 5_000)
+    return calibrating.Noise(per_s, 0.0, 2 * per_s, 0.0, calibrating.times([times_ns]), calibrating.times([gaps]))
+
+
 def known(**changes) -> Calibration:
     """The calibration of a router whose parameters are known."""
     random = np.random.default_rng(5)
     parts = {
         "service": calibrating.times([random.normal(SERVICE_NS, 60, 20_000)]),
         "wake": calibrating.times([random.normal(WAKE_NS, 900, 20_000)]),
-        "noise": calibrating.Noise(
-            STALLS_PER_S, 800.0, 1000.0, calibrating.times([random.exponential(STALL_NS, 5_000)])
-        ),
+        "noise": stalls(STALLS_PER_S, random.exponential(STALL_NS, 5_000)),
     }
     fields = {
         "created": "2026-11-24T20:00:00+00:00",
@@ -105,7 +109,7 @@ def test_the_sender_is_as_fast_when_the_router_loses_packets():
 
 def test_without_a_wake_up_and_stalls_the_network_is_the_single_queue():
     constant = calibrating.times([np.full(10, 1000.0)])
-    calm = calibrating.Noise(0.0, 0.0, 0.0, None)
+    calm = calibrating.Noise(0.0, 0.0, 0.0, 0.0, None, None)
     never = dataclasses.replace(constant, bounds_ns=[0.0, 1e-3], counts=[1])
     exact = dataclasses.replace(constant, bounds_ns=[1000.0, 1000.001], counts=[1])
     model = known(service=exact, wake=never, noise=calm, link_ns=0.0, transfer_ns=0.0, send_ns=0.0)
@@ -322,7 +326,7 @@ def test_the_command_takes_the_parameters_of_linux_napi_from_a_file(tmp_path, ca
 @pytest.mark.long
 def test_no_latency_of_a_plan_has_an_end_below_zero():
     """With stalls around 1 % of the packets, replications differ by more than their mean 99th percentile."""
-    noise = dataclasses.replace(known().noise, per_s=6.0, times=calibrating.times([np.full(1_000, 2_000_000.0)]))
+    noise = stalls(6.0, np.full(1_000, 2_000_000.0))
     rows = plan(known(noise=noise), pps=50_000, duration_s=0.05)
     (p99,) = (row for row in rows if row["question"].startswith("latency p99"))
     assert p99["low"] == 0.0 < p99["answer"] < p99["high"]

@@ -24,7 +24,7 @@ def always(value_ns):
 
 
 def exact(**changes):
-    calm = calibrating.Noise(0.0, 0.0, 0.0, None)
+    calm = calibrating.Noise(0.0, 0.0, 0.0, 0.0, None, None)
     fields = {"service": always(1000.0), "wake": always(9000.0), "waking": always(6000.0), "noise": calm}
     return known(**fields | {"link_ns": 1000.0, "transfer_ns": 500.0, "send_ns": 0.0} | changes)
 

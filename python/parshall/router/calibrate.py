@@ -18,7 +18,7 @@ from parshall.instruments.path import PathLog, PathProfile
 from parshall.router import estimation
 from parshall.router.calibration import Calibration, Noise, Times, machine
 from parshall.router.capacity import overload
-from parshall.router.estimation import Limits, Parts, Passages
+from parshall.router.estimation import Limits, LongRates, Parts, Passages
 from parshall.router.measurement import Measurement, measure
 from parshall.router.sender import sending
 from parshall.router.setup import RPS, Setup
@@ -183,8 +183,8 @@ def estimated(
     visits = [estimation.send_ns(each, shortest, batch) for each in full]
     sends = [send for send, _ in visits]
     send = float(np.median(sends))
-    links = [estimation.link_ns(each.latency_ns, own) for each, own in zip(waiting, taken, strict=True)]
-    link, middle = float(np.median(links)), float(np.median(np.concatenate(taken)))
+    links = [estimation.link_ns(each.latency_ns, own, send) for each, own in zip(waiting, taken, strict=True)]
+    link, middle = float(np.median([own for own, _, _ in links])), float(np.median(np.concatenate(taken)))
     wake = max(0.0, float(np.median(np.concatenate(firsts))) - link - middle)
     long_ns = estimation.long_ns(np.concatenate(taken), send, wake, batch)
     services = [own[own <= middle + long_ns] for own in taken]
@@ -197,15 +197,15 @@ def estimated(
         ],
     }
     longs = {
-        name: [own.long[(own.long > 0) & ~estimation.held(each, own.long)] for each, own in runs]
-        for name, runs in divided.items()
+        name: [own.long[(own.long > 0) & ~estimation.owners(each, own.long)[0]] for each, own in divided[name]]
+        for name in ("half", "overload")
     }
-    stalls = [each for name in ("half", "overload") for each in longs[name] if len(each)]
+    stalls = [each for found in longs.values() for each in found if len(each)]
     every_stall = np.concatenate(stalls) if stalls else np.empty(0)
     mean_stall = float(every_stall.mean()) if len(every_stall) else 0.0
     rates = estimation.long_rates(
         # Counted by their length, so that their sums are kept.
-        [[float(each.sum()) / max(1.0, mean_stall) for each in longs[name]] for name in ("half", "overload")],
+        [[float(each.sum()) / max(1.0, mean_stall) for each in found] for found in longs.values()],
         [[each.span_s for each in runs] for runs in (waiting, full)],
         [_pps(runs) for runs in (waiting, full)],
     )
@@ -216,26 +216,46 @@ def estimated(
     wakes = [
         # With the link of its own repeat: what is wrong with that is wrong with the wake-up, too.
         estimation.wakes_ns(found, own_link, np.concatenate(services), 1e-9 * rates.per_s, mean_stall)
-        for found, own_link in zip(firsts, links, strict=True)
+        for found, (own_link, _, _) in zip(firsts, links, strict=True)
     ]
-    held = np.concatenate([own.long[estimation.held(each, own.long)] for each, own in divided["half"]])
+    medians = [(float(np.median(own)), ends) for own, ends in zip(wakes, links, strict=True)]
+    low_wake = min(own + own_link - high for own, (own_link, _, high) in medians)
+    high_wake = max(own + own_link - low for own, (own_link, low, _) in medians)
+    held = np.concatenate([own.long[estimation.owners(each, own.long)[0]] for each, own in divided["half"]])
     return {
         "link_ns": link,
-        "low_link_ns": min(links),
-        "high_link_ns": max(links),
+        "low_link_ns": min(low for _, low, _ in links),
+        "high_link_ns": max(high for _, _, high in links),
         "transfer_ns": min(link, *(each.gap_ns for each in full)),
         "send_ns": send,
         "low_send_ns": min(sends),
         "high_send_ns": max(sends),
         "service": times(services),
-        "wake": times(wakes),
+        "wake": replace(times(wakes), low_median_ns=low_wake, high_median_ns=high_wake),
         "held_share": len(held) / sum(len(each.arrival_ns) for each in waiting),
         "held": times([held]) if len(held) else None,
-        "noise": Noise(
-            rates.per_s, rates.low_per_s, rates.high_per_s, times(stalls) if stalls and rates.per_s else None
-        ),
+        "noise": _noise(rates, stalls, [*divided["half"], *divided["overload"]]),
         "balance": [_balance(name, runs, rates.per_packet) for name, runs in divided.items()],
     }
+
+
+def _noise(rates: LongRates, stalls: Sequence[np.ndarray], runs: Sequence[tuple[Passages, Parts]]) -> Noise:
+    """Return the stalls, with the gaps between their begins."""
+    ends = rates.per_s, rates.low_per_s, rates.high_per_s
+    if not stalls or not rates.per_s:
+        return Noise(*ends, 0.0, None, None)
+    begins, unknown = [], 0
+    for passages, own in runs:
+        is_held, is_unknown = estimation.owners(passages, own.long)
+        is_stall = (own.long > 0) & ~is_held
+        begins.append((passages.departure_ns[1:] - passages.departure_ns[0] - own.long)[is_stall])
+        unknown += int(is_unknown.sum())
+    gaps = times([estimation.gaps_ns(begins, [1e9 * passages.span_s for passages, _ in runs])])
+    # Some of the long times are services, and within a bin times are uniform.
+    bounds, counts = np.array(gaps.bounds_ns), np.array(gaps.counts)
+    mean_ns = float(counts @ (bounds[:-1] + bounds[1:]) / 2 / counts.sum())
+    gaps = replace(gaps, bounds_ns=[float(bound) * 1e9 / rates.per_s / mean_ns for bound in bounds])
+    return Noise(*ends, unknown / sum(map(len, stalls)), times(stalls), gaps)
 
 
 def _pps(runs: Sequence[Passages]) -> float:
@@ -247,7 +267,7 @@ def _balance(workload: str, runs: Sequence[tuple[Passages, Parts]], per_packet: 
     """Return a row of `Calibration.balance`."""
     packets = sum(len(own.link) for _, own in runs)
     every = {name: np.concatenate([getattr(own, name) for _, own in runs]) for name in vars(runs[0][1])}
-    is_held = np.concatenate([estimation.held(each, own.long) for each, own in runs])
+    is_held = np.concatenate([estimation.owners(each, own.long)[0] for each, own in runs])
     held, long = every["long"][is_held], every["long"][~is_held]
     # Of the long times, as many are services as the packets explain.
     of_services = float(long.sum()) * min(1.0, per_packet * packets / max(1, len(long[long > 0])))

@@ -69,14 +69,18 @@ class Noise:
     ----------
     per_s, low_per_s, high_per_s : float
         Stalls in a second, with their 95 % confidence interval.
-    times : Times or None
-        How long they were; None when there were none.
+    unknown_share : float
+        Share of them in which less than one packet was expected to arrive: they may be the sender's.
+    times, gaps : Times or None
+        How long they were, and the times between their begins; None when there were none.
     """
 
     per_s: float
     low_per_s: float
     high_per_s: float
+    unknown_share: float
     times: Times | None
+    gaps: Times | None
 
 
 @dataclass(frozen=True)
@@ -221,12 +225,15 @@ class Calibration:
                     f"{name}: balance of {row['workload']}: parts are {parts_ns:g} ns of {row['latency_ns']:g}; "
                     "calibrate again"
                 )
+        if self.noise.times is not None and (self.noise.gaps is None or self.noise.per_s <= 0):
+            raise ParshallError(f"{name}: noise: has times, but no gaps or rate; calibrate again")
         for field, times in (
             ("service", self.service),
             ("wake", self.wake),
             ("held", self.held),
             ("waking", self.waking),
             ("noise.times", self.noise.times),
+            ("noise.gaps", self.noise.gaps),
         ):
             if times is None:
                 continue
@@ -266,12 +273,14 @@ def _built(kind: Any, data: Any, name: str) -> Any:
     if not isinstance(data, dict):
         raise ParshallError(f"{name}: expected a table, not {brief(repr(data))}; calibrate again")
     known = {each.name: each.type for each in fields(kind)}
-    optional = {"times", "held", "waking"} & known.keys()
+    optional = {"times", "gaps", "held", "waking"} & known.keys()
     if missing := sorted(known.keys() - data.keys() - optional):
         raise ParshallError(f"{name}: {missing[0]}: missing; calibrate again")
     if unknown := sorted(data.keys() - known.keys()):
         raise ParshallError(f"{name}: {brief(unknown[0])}: unknown field; expected {', '.join(known)}")
-    parts: dict[str, Any] = dict.fromkeys(("service", "wake", "held", "waking", "times"), Times) | {"noise": Noise}
+    parts: dict[str, Any] = dict.fromkeys(("service", "wake", "held", "waking", "times", "gaps"), Times) | {
+        "noise": Noise
+    }
     values: dict[str, Any] = dict.fromkeys(optional)
     for field, value in data.items():
         place, of = f"{name}: {field}", known[field]

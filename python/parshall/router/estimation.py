@@ -9,12 +9,15 @@ long beyond `Limits.long_ns`. What is long belongs to packets (a long service) o
 more packets in a second, has more of the first, and as many of the second (`long_rates`).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow
 from scipy import special
+
+from parshall.statistics.summary import student
 
 # A time longer than so many wake-ups, polls or 99th percentiles of the services is long; so is a late wake-up.
 LONG_PARTS = 1.6
@@ -26,9 +29,11 @@ FOLDED_POLLS = 16
 # Quantiles of the latencies from which the link is found, points of the services, and steps of the search.
 _SHORTEST, _SHORT = 1e-3, 4e-3
 _SERVICES, _HALVINGS = 1000, 40
+# Gaps that show no groups, and points of the exponential distribution in place of them.
+_FEW_STALLS, _QUANTILES = 10, 1000
 _CONFIDENCE = 0.95
-# Standard errors by which overload must have more long times than half load, so that they belong to packets.
-_SURE = 2.33
+# Confidence with which overload must have more long times than half load, so that they belong to packets.
+_SURE = 0.998
 
 
 @dataclass(frozen=True)
@@ -210,16 +215,37 @@ def parts(passages: Passages, limits: Limits, is_visit: np.ndarray | None = None
     return Parts(link, wait, rest - service, service, send, long, idle)
 
 
-def held(passages: Passages, long: np.ndarray) -> np.ndarray:
-    """Return which long times are the sender's: nothing arrived meanwhile, so its CPU held the packet, and others."""
-    span_ns = max(1.0, float(np.ptp(passages.every_ns)))
+def owners(passages: Passages, long: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return whose the long times are.
+
+    Returns
+    -------
+    is_held, is_unknown : numpy.ndarray
+        Those of the sender: nothing arrived meanwhile, so its CPU held the packet, and others. Those in which less than
+        one packet was expected, so that nobody knows.
+    """
+    expected = long * len(passages.every_ns) / max(1.0, float(np.ptp(passages.every_ns)))
     ends = passages.departure_ns[1:]
     # Arrivals of the second half: a packet or two may have come before the sender stalled, too.
     seen = np.searchsorted(passages.every_ns, ends) - np.searchsorted(passages.every_ns, ends - long / 2)
     # After the last arrival it is not known.
-    can_be_seen = (long > 0) & (ends <= passages.every_ns[-1])
-    is_held: np.ndarray = can_be_seen & (seen < _ARRIVING_SHARE * long / 2 * len(passages.every_ns) / span_ns)
-    return is_held
+    is_unknown = (long > 0) & ((expected < 1) | (ends > passages.every_ns[-1]))
+    is_held = (long > 0) & ~is_unknown & (seen < _ARRIVING_SHARE * expected / 2)
+    return is_held, is_unknown
+
+
+def gaps_ns(begins_ns: Sequence[np.ndarray], spans_ns: Sequence[float]) -> np.ndarray:
+    """Return the gaps between stalls, of runs put one behind the other; few ones as of a Poisson process.
+
+    Stalls come in groups. A process of two states, with stalls in one of them only, has independent gaps of a
+    hyperexponential distribution (Kuczura, Bell System Technical Journal 52, 1973), so the gaps are all of it.
+    """
+    before = np.concatenate([[0.0], np.cumsum(spans_ns)])
+    begins = np.concatenate([own + start for own, start in zip(begins_ns, before[:-1], strict=True)])
+    whole, count = float(before[-1]), len(begins)
+    if count < _FEW_STALLS:
+        return -np.log1p(-(np.arange(_QUANTILES) + 0.5) / _QUANTILES) * whole / max(1, count)
+    return np.diff(begins, append=begins[0] + whole)
 
 
 @dataclass(frozen=True)
@@ -273,31 +299,48 @@ def long_rates(
     variance = dispersion * total / seconds**2
     more, per_s = rates[1] - rates[0], (1 + share) * rates[0] - share * rates[1]
     half = special.ndtri((1 + _CONFIDENCE) / 2) * np.sqrt((1 + share) ** 2 * variance[0] + share**2 * variance[1])
-    if more <= _SURE * np.sqrt(variance.sum()):
+    # One run of each has no spread to count in.
+    if more <= student(runs - len(counts) or math.inf, _SURE) * np.sqrt(variance.sum()):
         # What of them belongs to packets is not known to be anything, nor to be nothing.
         return LongRates(pooled, max(0.0, min(float(low), float(per_s - half))), float(high), 0.0)
     per_packet = more / (rates_pps[1] - rates_pps[0]) if per_s > 0 else total.sum() / (seconds @ np.array(rates_pps))
     return LongRates(*(max(0.0, float(each)) for each in (per_s, per_s - half, per_s + half, per_packet)))
 
 
-def link_ns(latency_ns: np.ndarray, service_ns: np.ndarray) -> float:
+def link_ns(latency_ns: np.ndarray, service_ns: np.ndarray, send: float) -> tuple[float, float, float]:
     """Return the time before the router's queue, from the shortest latencies.
 
     A packet that arrives while the last one before it is served waits for the rest of that service, which is uniform
     near 0. So the share of the latencies below x is proportional to the mean of max(0, x - link - service): the link is
     the value for which two quantiles have the ratio of their shares.
+
+    Returns
+    -------
+    link, low, high : float
+        The ends are those of two pairs of quantiles, without and with packets that arrive while one packet is taken to
+        the sink: these wait for the rest of `send`.
     """
-    low, high = np.quantile(latency_ns, [_SHORTEST, _SHORT])
     services = np.quantile(service_ns, (np.arange(_SERVICES) + 0.5) / _SERVICES)
+    found = [
+        _link_ns(np.quantile(latency_ns, [scale * _SHORTEST, scale * _SHORT]), services, part)
+        for scale in (1, 2)
+        for part in (0.0, send)
+    ]
+    return found[0], min(found), max(found)
+
+
+def _link_ns(ends_ns: np.ndarray, services: np.ndarray, part: float) -> float:
+    low_ns, high_ns = ends_ns.tolist()
 
     def below(x: float, link: float) -> float:
-        return float(np.maximum(0.0, x - link - services).mean())
+        over = np.maximum(0.0, x - link - services)
+        return float((over + np.minimum(over, part)).mean())
 
-    begin, end = 0.0, max(0.0, float(low - services[0]))
+    begin, end = 0.0, max(0.0, float(low_ns - services[0]))
     for _ in range(_HALVINGS):
         link = (begin + end) / 2
         # The nearer the link, the less is below the lower one.
-        if below(high, link) * _SHORTEST < below(low, link) * _SHORT:
+        if below(high_ns, link) * _SHORTEST < below(low_ns, link) * _SHORT:
             begin = link
         else:
             end = link

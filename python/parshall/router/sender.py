@@ -6,6 +6,7 @@ and a model that gets the measured ones wakes its router at other packets. This 
 due, and predicts when each is sent and when it leaves.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from parshall.router.prediction import Prediction
 _BEHIND_NS = 100
 # Longer times than this quantile are stalls of the sender.
 _PLAIN_QUANTILE = 0.95
+_GAPS_BEFORE = 100
 
 
 @dataclass(frozen=True)
@@ -163,8 +165,14 @@ def _stalls(
 ) -> list[tuple[float, float]]:
     """Draw when stalls begin, since the first packet, and how long they last."""
     noise, span_ns = calibration.noise, last_ns - first_ns
-    count = random.poisson(noise.per_s * 1e-9 * span_ns) if noise.times is not None else 0
-    if noise.times is None or count == 0:
+    if noise.times is None or noise.gaps is None:
         return []
-    begins = np.sort(random.uniform(0, span_ns, count)).tolist()
-    return list(zip(begins, _drawn(random, noise.times, count).tolist(), strict=True))
+    # The first packet comes at any time of a group or between two.
+    before_ns = _GAPS_BEFORE * 1e9 / noise.per_s
+    begins = np.empty(0)
+    while begins.max(initial=0) < span_ns + before_ns:
+        more = math.ceil(1e-9 * (span_ns + before_ns) * noise.per_s) + 1
+        begins = np.concatenate([begins, begins.max(initial=0) + np.cumsum(_drawn(random, noise.gaps, more))])
+    begins -= random.uniform(0, before_ns)
+    begins = begins[(begins >= 0) & (begins < span_ns)]
+    return list(zip(begins.tolist(), _drawn(random, noise.times, len(begins)).tolist(), strict=True))
