@@ -290,6 +290,18 @@ def test_stalls_that_come_in_groups_are_drawn_in_groups() -> None:
     assert dispersion(drawn_ns, span_ns) == pytest.approx(dispersion(true, span_ns), rel=0.4)
 
 
+def test_a_burst_is_of_all_stalls_of_a_group() -> None:
+    """Ten stalls of 1 ms in a row, every ten seconds."""
+    lengths = calibrating.times([np.full(10, 1e6)])
+    gaps = calibrating.times([np.where(np.arange(1_000) % 10, 1.1e6, 1e10)])
+    in_groups = calibrating.Noise(1.0, 0.5, 1.5, 0.0, lengths, gaps)
+    alone = random_stalls(0.1, np.full(10, 1e6))
+    longest = [burst_s(known(noise=noise)) for noise in (in_groups, alone)]
+    assert longest[0] is not None and longest[0] > 5e-3
+    assert longest[1] is not None and 1e-3 <= longest[1] < 2.1e-3
+    assert burst_s(known(noise=dataclasses.replace(alone, times=None, gaps=None))) is None
+
+
 def test_few_stalls_are_drawn_as_of_a_poisson_process() -> None:
     gaps = gaps_ns([np.array([1e6, 2e6]), np.array([5e5])], [3e6, 3e6])
     assert gaps.mean() == pytest.approx(2e6, rel=0.01)

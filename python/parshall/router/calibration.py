@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import numpy as np
+
 from parshall.errors import ParshallError, UsageError
 from parshall.host.input_file import brief, parse_toml
 from parshall.host.whole_file import write_whole
@@ -59,6 +61,13 @@ class Times:
     def amount(self) -> dict[str, Any]:
         """Return the histogram as an amount of a model."""
         return {"bounds": self.bounds_ns, "counts": [float(count) for count in self.counts]}
+
+    def draw(self, random: np.random.Generator, count: int) -> np.ndarray:
+        """Draw times of the histogram, uniform within its bins."""
+        bounds, weights = np.array(self.bounds_ns), np.array(self.counts, float)
+        bins = random.choice(len(weights), count, p=weights / weights.sum())
+        drawn: np.ndarray = random.uniform(bounds[bins], bounds[bins + 1])
+        return drawn
 
 
 @dataclass(frozen=True)

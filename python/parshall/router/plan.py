@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from parshall.errors import ParshallError
 from parshall.model.builtin.bsd import FORWARDED
 from parshall.model.plan import Answer, BeyondLimits, Limits, greatest_load, loss_interval
@@ -14,6 +16,8 @@ from parshall.router.prediction import QUANTILES
 _SHARE = 0.6
 _FASTER = 2.0
 _REPLICATIONS, _CONFIDENCE = 8, 0.95
+# Stalls that are drawn to find a burst, and the idle share of a CPU that makes up for them.
+_STALLS, _SPARE = 10_000, 0.5
 
 
 def plan(
@@ -116,9 +120,20 @@ def largest_load(
 
 
 def burst_s(calibration: Calibration) -> float | None:
-    """Return the longest stall, in which packets are lost together, in seconds; None without stalls."""
-    times = calibration.noise.times
-    return None if times is None else 1e-9 * times.bounds_ns[-1]
+    """Return the longest time for which stalls keep packets waiting, in seconds; None without stalls.
+
+    Stalls come in groups, so it is the largest of the times left over by many stalls, of which a CPU that is half idle
+    makes up for one half of a gap.
+    """
+    noise = calibration.noise
+    if noise.times is None or noise.gaps is None:
+        return None
+    random = np.random.default_rng(0)
+    # Lindley's recursion, as the range of a random walk.
+    steps = noise.times.draw(random, _STALLS) - _SPARE * noise.gaps.draw(random, _STALLS)
+    walk = np.concatenate([[0.0], np.cumsum(steps)])
+    left_over_ns = walk[:-1] - np.minimum.accumulate(walk[:-1])
+    return 1e-9 * float(left_over_ns.max() + noise.times.bounds_ns[-1])
 
 
 def _row(question: str, answer: float, low: float | None, high: float | None, unit: str) -> dict[str, Any]:

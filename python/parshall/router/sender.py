@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow
 
 from parshall.errors import ParshallError
-from parshall.router.calibration import Calibration, Times
+from parshall.router.calibration import Calibration
 from parshall.router.prediction import Prediction
 
 # A packet that is sent so long after it was due waited for the sender.
@@ -85,7 +85,7 @@ def with_sender(calibration: Calibration, seed: int = 1) -> Prediction:
             raise ParshallError("prediction: expected planned times in their order, at least one")
         random, count = np.random.default_rng(seed), len(due_ns)
         drawn = (calibration.service, waking, calibration.wake)
-        service, pause, wake = (_drawn(random, times, count).tolist() for times in drawn)
+        service, pause, wake = (times.draw(random, count).tolist() for times in drawn)
         stalls = _stalls(random, calibration, int(due_ns[0]), int(due_ns[-1]))
         # Times since the first packet are exact in floating point.
         sent_ns, left_ns, lost = _recursion(calibration, (due_ns - due_ns[0]).tolist(), service, wake, pause, stalls)
@@ -152,14 +152,6 @@ def _recursion(
     return sent, left, lost
 
 
-def _drawn(random: np.random.Generator, times: Times, count: int) -> np.ndarray:
-    """Draw times of a histogram, uniform within its bins."""
-    bounds, weights = np.array(times.bounds_ns), np.array(times.counts, float)
-    bins = random.choice(len(weights), count, p=weights / weights.sum())
-    drawn: np.ndarray = random.uniform(bounds[bins], bounds[bins + 1])
-    return drawn
-
-
 def _stalls(
     random: np.random.Generator, calibration: Calibration, first_ns: int, last_ns: int
 ) -> list[tuple[float, float]]:
@@ -172,7 +164,7 @@ def _stalls(
     begins = np.empty(0)
     while begins.max(initial=0) < span_ns + before_ns:
         more = math.ceil(1e-9 * (span_ns + before_ns) * noise.per_s) + 1
-        begins = np.concatenate([begins, begins.max(initial=0) + np.cumsum(_drawn(random, noise.gaps, more))])
+        begins = np.concatenate([begins, begins.max(initial=0) + np.cumsum(noise.gaps.draw(random, more))])
     begins -= random.uniform(0, before_ns)
     begins = begins[(begins >= 0) & (begins < span_ns)]
-    return list(zip(begins.tolist(), _drawn(random, noise.times, len(begins)).tolist(), strict=True))
+    return list(zip(begins.tolist(), noise.times.draw(random, len(begins)).tolist(), strict=True))
