@@ -183,6 +183,9 @@ def estimated(
     visits = [estimation.send_ns(each, shortest, batch) for each in full]
     sends = [send for send, _ in visits]
     send = float(np.median(sends))
+    nearly = [estimation.link_ns(each.latency_ns, own, send)[0] for each, own in zip(waiting, taken, strict=True)]
+    near = float(np.median(nearly))
+    taken = [_enough(each, each.services_ns(batch, near), "that waited") for each in waiting]
     links = [estimation.link_ns(each.latency_ns, own, send) for each, own in zip(waiting, taken, strict=True)]
     link, middle = float(np.median([own for own, _, _ in links])), float(np.median(np.concatenate(taken)))
     wake = max(0.0, float(np.median(np.concatenate(firsts))) - link - middle)
@@ -200,12 +203,11 @@ def estimated(
         name: [own.long[(own.long > 0) & ~estimation.owners(each, own.long)[0]] for each, own in divided[name]]
         for name in ("half", "overload")
     }
-    stalls = [each for found in longs.values() for each in found if len(each)]
+    stalls = [each for each in longs["half"] if len(each)]
     every_stall = np.concatenate(stalls) if stalls else np.empty(0)
     mean_stall = float(every_stall.mean()) if len(every_stall) else 0.0
     rates = estimation.long_rates(
-        # Counted by their length, so that their sums are kept.
-        [[float(each.sum()) / max(1.0, mean_stall) for each in found] for found in longs.values()],
+        [[len(each) for each in found] for found in longs.values()],
         [[each.span_s for each in runs] for runs in (waiting, full)],
         [_pps(runs) for runs in (waiting, full)],
     )
@@ -234,7 +236,7 @@ def estimated(
         "wake": replace(times(wakes), low_median_ns=low_wake, high_median_ns=high_wake),
         "held_share": len(held) / sum(len(each.arrival_ns) for each in waiting),
         "held": times([held]) if len(held) else None,
-        "noise": _noise(rates, stalls, [*divided["half"], *divided["overload"]]),
+        "noise": _noise(rates, stalls, divided["half"]),
         "balance": [_balance(name, runs, rates.per_packet) for name, runs in divided.items()],
     }
 

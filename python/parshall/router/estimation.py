@@ -24,6 +24,8 @@ LONG_PARTS = 1.6
 _LONG_QUANTILE = 0.99
 # The sender stalls, too, when so small a share of the usual arrivals comes.
 _ARRIVING_SHARE = 0.4
+# The longest link, in shortest ones: the sender's CPU hands packets over in lists, and wakes the router first.
+_LONGEST_LINKS = 5.0
 # Polls that are folded to find the place of the visit among their packets.
 FOLDED_POLLS = 16
 # Quantiles of the latencies from which the link is found, points of the services, and steps of the search.
@@ -99,11 +101,14 @@ class Passages:
         is_visit: np.ndarray = (served > 0) & (served % batch == 0)
         return is_visit
 
-    def services_ns(self, batch: int) -> np.ndarray:
-        """Return the times between departures of packets that waited, before a poll of `batch` packets was full."""
-        # Without a link fewer packets seem to have found an empty server, so no poll is taken for shorter.
-        is_service = self.waited(self.shortest_ns) & (self.served_before(0.0) < batch)
-        services: np.ndarray = np.diff(self.departure_ns)[is_service]
+    def services_ns(self, batch: int, link: float | None = None) -> np.ndarray:
+        """Return the times between departures of packets that waited, before a poll of `batch` packets was full.
+
+        The link is the shortest one: some packets take longer, and find a server that sleeps. Without a link no packet
+        surely found the server empty that had arrived before the last one left.
+        """
+        waited = self.waited(self.shortest_ns if link is None else _LONGEST_LINKS * link)
+        services: np.ndarray = np.diff(self.departure_ns)[waited & (self.served_before(link or 0.0) < batch)]
         return services
 
     def first_latencies_ns(self) -> np.ndarray:
@@ -267,7 +272,7 @@ class LongRates:
 
 
 def long_rates(
-    counts: Sequence[Sequence[float]], spans_s: Sequence[Sequence[float]], rates_pps: Sequence[float]
+    counts: Sequence[Sequence[int]], spans_s: Sequence[Sequence[float]], rates_pps: Sequence[float]
 ) -> LongRates:
     """Divide long times into stalls, as many in each second, and services, as many of each packet.
 
@@ -290,11 +295,11 @@ def long_rates(
         expected = rate * np.array(over)
         chi_square += float(np.sum((np.array(of) - expected) ** 2 / np.maximum(expected, 1e-9)))
     dispersion = max(1.0, chi_square / (runs - len(counts))) if runs > len(counts) else 1.0
-    pooled, scale = float(total.sum() / seconds.sum()), dispersion / float(seconds.sum())
-    ends = np.array([0, 2]) + 2 * float(total.sum()) / dispersion
+    at_half, scale = float(rates[0]), dispersion / float(seconds[0])
+    ends = np.array([0, 2]) + 2 * float(total[0]) / dispersion
     low, high = np.nan_to_num(special.chdtri(ends, [(1 + _CONFIDENCE) / 2, (1 - _CONFIDENCE) / 2])) / 2 * scale
     if rates_pps[1] <= rates_pps[0]:
-        return LongRates(pooled, float(low), float(high), 0.0)
+        return LongRates(at_half, float(low), float(high), 0.0)
     share = rates_pps[0] / (rates_pps[1] - rates_pps[0])
     variance = dispersion * total / seconds**2
     more, per_s = rates[1] - rates[0], (1 + share) * rates[0] - share * rates[1]
@@ -302,8 +307,9 @@ def long_rates(
     # One run of each has no spread to count in.
     if more <= student(runs - len(counts) or math.inf, _SURE) * np.sqrt(variance.sum()):
         # What of them belongs to packets is not known to be anything, nor to be nothing.
-        return LongRates(pooled, max(0.0, min(float(low), float(per_s - half))), float(high), 0.0)
-    per_packet = more / (rates_pps[1] - rates_pps[0]) if per_s > 0 else total.sum() / (seconds @ np.array(rates_pps))
+        return LongRates(at_half, max(0.0, min(float(low), float(per_s - half))), float(high), 0.0)
+    # Overload decides how half load is divided, and adds nothing: there the kernel gives the CPU to others, too.
+    per_packet = min(more / (rates_pps[1] - rates_pps[0]), rates[0] / rates_pps[0])
     return LongRates(*(max(0.0, float(each)) for each in (per_s, per_s - half, per_s + half, per_packet)))
 
 
