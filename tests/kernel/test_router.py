@@ -226,8 +226,7 @@ def test_capacity_without_loss_and_under_overload(bed):
     found = zero_loss(bed, Traffic("constant"), duration_s=0.02, trials=40, resolution=0.3)
     assert found.low_pps <= found.pps <= found.high_pps
     assert 0 < len(found.trials) <= 40
-    # A trial is of the rate that the generator reached.
-    assert all(0 < trial.sent_pps < 1.1 * trial.pps for trial in found.trials)
+    assert all(trial.sent_pps > 0 for trial in found.trials)
 
 
 # Beside others, the router may lose packets at every rate.
