@@ -1,7 +1,7 @@
 """A router, event by event: written from what Linux does, and independent of Parshall's models and engine.
 
 A packet passes the link and joins the queue of the router's CPU. A CPU that sleeps must wake first. Then it polls: it
-serves waiting packets one by one, up to `POLL_PACKETS`. A packet leaves the router when it is served. The CPU then
+serves waiting packets one by one, up to `poll_packets`. A packet leaves the router when it is served. The CPU then
 takes the served packets to the sink, in a poll of its own, and polls the queue again until it is empty.
 """
 
@@ -27,9 +27,11 @@ class EventRouter:
     link, transfer, send : float
         Time on the link; that the sender takes for a packet; of a packet in the poll that takes it to the sink.
     takes_part_polls : bool
-        The CPU also takes fewer than `POLL_PACKETS` packets to the sink, as Linux does. Otherwise that costs nothing.
+        The CPU also takes fewer than `poll_packets` packets to the sink, as Linux does. Otherwise that costs nothing.
     places : int
         Packets that may wait.
+    poll_packets : int
+        Most packets of a poll.
     stalls : iterable of (begin, length)
         When something else takes the CPU, in order of their begin.
     """
@@ -42,6 +44,7 @@ class EventRouter:
     send: float = 0.0
     takes_part_polls: bool = False
     places: int = 10**9
+    poll_packets: int = POLL_PACKETS
     stalls: Iterable[tuple[float, float]] = ()
     left: dict[int, float] = field(default_factory=dict)
 
@@ -65,7 +68,7 @@ class EventRouter:
     def _run_until(self, until_ns: float) -> None:
         """Run all that the CPU begins until then."""
         while not self._is_asleep and self._now <= until_ns:
-            if self._polled == POLL_PACKETS:
+            if self._polled == self.poll_packets:
                 self._take_to_the_sink()
             elif self._waiting:
                 packet = self._waiting.popleft()

@@ -24,7 +24,7 @@ def always(value_ns):
 
 
 def exact(**changes):
-    calm = calibrating.Noise(0.0, 0.0, 0.0, 0.0, 0.0, None)
+    calm = calibrating.Noise(0.0, 0.0, 0.0, 0.0, None, None)
     fields = {"service": always(1000.0), "wake": always(9000.0), "waking": always(6000.0), "noise": calm}
     return known(**fields | {"link_ns": 1000.0, "transfer_ns": 500.0, "send_ns": 0.0} | changes)
 
@@ -81,9 +81,10 @@ def test_one_packet_shows_nothing_of_the_sender():
 
 
 def test_late_wake_ups_make_the_tail():
-    late = always(150_000.0)
+    usual = np.full(99, WAKE_NS)
     plain, other = (
-        paced(300e3, 61, late_wake_share=share, late_wake=late, noise=exact().noise) for share in (0.0, 0.01)
+        paced(300e3, 61, wake=calibrating.times([np.append(usual, last)]), noise=exact().noise)
+        for last in (WAKE_NS, 150_000)
     )
     tails = [compare(each, each)["p99"]["measured_us"] for each in (plain, other)]
     assert tails[0] < 3 * WAKE_NS / 1e3 < 100 < tails[1]

@@ -22,6 +22,7 @@ def check_output(option: str, path: Path) -> None:
 def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
     """Calibrate, and write the file when all is measured."""
     from parshall.router.calibrate import calibrate as measure
+    from parshall.router.calibration import LATENCY_PARTS
     from parshall.router.setup import Setup
 
     check_output("-o", output)
@@ -39,14 +40,21 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
         "link_us": calibration.link_ns / 1e3,
         "stalls_per_s": calibration.noise.per_s,
         "stall_us": stall / 1e3,
+        "parts_pps": calibration.parts_pps,
+        "balance": calibration.balance,
     }
     if as_json:
         print(json.dumps(summary))
     elif not quiet:
-        show(f"overload  {calibration.overload_pps:,.0f} packets/s")
+        show(f"overload  {calibration.overload_pps:,.0f} packets/s; by the parts {calibration.parts_pps:,.0f}")
         show(f"service   {calibration.service.mean_ns:,.0f} ns, link {calibration.link_ns:,.0f} ns")
         show(f"wake-up   median {calibration.wake.median_ns / 1e3:,.1f}, p99 {calibration.wake.p99_ns / 1e3:,.1f} us")
-        show(f"stalls    {calibration.noise.per_s:,.0f} in a second, mean {stall / 1e3:,.1f} us")
+        unknown = calibration.noise.unknown_share
+        maybe = f"; {unknown:.0%} may be the generator's: too few packets arrived" if unknown else ""
+        show(f"stalls    {calibration.noise.per_s:,.0f} in a second, mean {stall / 1e3:,.1f} us{maybe}")
+        for row in calibration.balance:
+            parts = " + ".join(f"{part} {row[f'{part}_ns'] / 1e3:,.2f}" for part in LATENCY_PARTS if row[f"{part}_ns"])
+            show(f"balance   {row['workload']}: latency {row['latency_ns'] / 1e3:,.2f} us = {parts}")
 
 
 def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, quiet: bool) -> Any:

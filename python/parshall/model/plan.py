@@ -1,8 +1,8 @@
 """Capacity planning: find the largest load, or the smallest router, within given limits.
 
 Simulations are finite, so an answer has an interval. At every value that is tried, replications give confidence
-intervals of the loss and of the 99th percentile. A value is certainly within the limits if both intervals are, and
-certainly beyond them if one interval is beyond its limit; the interval of the answer lies between such values. All
+intervals of the loss and of the 99th percentile. A value is shown to be within the limits if both intervals are, and
+beyond them if one interval is; the interval of the answer lies between such values, with the same confidence. All
 values are tried with the same random numbers, so that only the value makes a difference.
 """
 
@@ -16,6 +16,7 @@ from parshall.model.builtin import MODELS
 from parshall.model.network import Model
 from parshall.model.simulation import Results, run
 from parshall.model.variation import LOAD_FACTOR, build, current_value, main_sink, resolve, title
+from parshall.statistics import share_interval
 
 LOADS = ("load_pps", "load_mbps", LOAD_FACTOR)
 # A search ends at 2^24 times, or a 2^24th of, its first value.
@@ -78,7 +79,7 @@ class Answer:
     value : float
         The largest load, or the smallest value.
     low, high : float or None
-        Ends of its interval; None if the results on that side stayed uncertain.
+        Ends of its interval; None if the results on that side decide nothing.
     confidence : float
         Confidence level of the intervals of loss and latency.
     results : Results
@@ -139,6 +140,7 @@ def greatest_load(
     duration_s: float = 4.0,
     sink: str | None = None,
     within: float | None = None,
+    burst_s: float | None = None,
     **options: Any,
 ) -> Answer:
     """Find the largest load within limits, by bisection.
@@ -160,6 +162,8 @@ def greatest_load(
         Sink of the packets that got through; None is "forwarded", or the only sink.
     within
         Double that time until the interval of the answer is no wider than this fraction of it, at most six times.
+    burst_s
+        Longest time for which packets may be lost at once, seconds; see `loss_interval`.
     **options
         Options of `run`.
 
@@ -189,6 +193,7 @@ def greatest_load(
         low, _ = bisected(low, high, trials.hold, lambda low, _: precision * low)
         return trials.answer(low, is_greatest=True, precision=precision, is_whole=False)
 
+    options["burst_s"] = burst_s
     return _search_with_longer_runs(base, settings, unit, limits, sink, duration_s, options, within, search)
 
 
@@ -302,12 +307,17 @@ class _Trials:
     def __post_init__(self) -> None:
         self._found: dict[float, Results] = {}
         self.confidence = float(self.options.get("confidence", 0.95))
+        self._burst_s = self.options.pop("burst_s", None)
 
     def at(self, value: float) -> Results:
         """Run at a value."""
         if value not in self._found:
             network = build(self.base, {**self.settings, self.parameter: value})
-            self.sink = main_sink(network.as_dict()["sinks"], self.sink, title(self.base))
+            described = network.as_dict()
+            self.sink = main_sink(described["sinks"], self.sink, title(self.base))
+            # Queues without bounds lose nothing.
+            if not any(queue.keys() & {"capacity_packets", "capacity_bytes"} for queue in described["queues"]):
+                self._burst_s = 0.0
             # As much time as 4 replications of the duration.
             replications = int(self.options.get("replications", REPLICATIONS))
             given = {"duration_s": 4 * self.duration_s / replications, "warm_up_s": 0.2, **self.options}
@@ -319,10 +329,10 @@ class _Trials:
         results = self.at(value)
         return self.limits.loss_holds(results) if self.ignores_latency else self.limits.hold(results, self.sink)
 
-    def is_certain(self, value: float) -> bool | None:
-        """Whether the limits certainly hold (true) or certainly do not (false) at a value; None if uncertain."""
+    def verdict(self, value: float) -> bool | None:
+        """Whether the limits hold (true) or do not (false) at a value, by the intervals; None if these hold a limit."""
         results = self.at(value)
-        verdicts = [_verdict(*_loss_interval(results, self.confidence), self.limits.loss)]
+        verdicts = [_verdict(*loss_interval(results, self.confidence, self._burst_s), self.limits.loss)]
         if self.limits.p99_us is not None and not self.ignores_latency:
             verdicts.append(_verdict(*_p99_interval_us(results, self.sink), self.limits.p99_us))
         if False in verdicts:
@@ -337,19 +347,19 @@ class _Trials:
         broken = self._edge(value, 1 if is_greatest else -1, False, step, is_whole)
         low, high = (held, broken) if is_greatest else (broken, held)
         if is_whole and low is not None:
-            # `low` is certainly too small, so the interval begins at the next value.
+            # `low` is too small, so the interval begins at the next value.
             low = min(low + 1, value)
         return Answer(value, low, high, self.confidence, self.at(value))
 
     def _edge(self, value: float, direction: int, verdict: bool, step: float, is_whole: bool) -> float | None:
-        """Return the nearest value in a direction with a certain verdict, with the precision of a step."""
-        if self.is_certain(value) is verdict:
+        """Return the nearest value in a direction with a verdict, with the precision of a step."""
+        if self.verdict(value) is verdict:
             return value
         near, far, distance = value, value, step
         for _ in range(DOUBLINGS_MAX):
             far = value + direction * distance
             if far <= 0:
-                # A capacity of 0 is certainly too small; for real numbers, halve the distance to 0.
+                # A capacity of 0 is too small; for real numbers, halve the distance to 0.
                 if is_whole:
                     return None if verdict else 0.0
                 far = near / 2
@@ -357,7 +367,7 @@ class _Trials:
                     return None
             elif distance > 64 * value:
                 return None
-            if self.is_certain(far) is verdict:
+            if self.verdict(far) is verdict:
                 break
             near, distance = far, distance * 2
         else:
@@ -366,7 +376,7 @@ class _Trials:
         def width(_: float, far: float) -> float:
             return max(step, 1 if is_whole else abs(far - value) / 8)
 
-        _, far = bisected(near, far, lambda at: self.is_certain(at) is not verdict, width, is_whole=is_whole)
+        _, far = bisected(near, far, lambda at: self.verdict(at) is not verdict, width, is_whole=is_whole)
         return far
 
 
@@ -376,16 +386,38 @@ def _verdict(low: float, high: float, limit: float) -> bool | None:
     return False if low > limit else None
 
 
-def _loss_interval(results: Results, confidence: float) -> tuple[float, float]:
-    """Return the confidence interval of the loss, over the replications."""
+def loss_interval(results: Results, confidence: float, burst_s: float | None = None) -> tuple[float, float]:
+    """Return the confidence interval of the loss.
+
+    Packets are lost in bursts, such as those of a stall, so replications are counted, not packets: where some lost
+    none, no more than a share of them loses any (Clopper and Pearson, 1934), and each of these as much as the one that
+    lost most, or as a burst.
+
+    Parameters
+    ----------
+    results : Results
+        The replications.
+    confidence : float
+        Confidence level.
+    burst_s : float, optional
+        Longest time for which packets may be lost at once, seconds. Default: as long as a replication.
+    """
     rows = results.estimates.filter(kind="network", measure="loss")
     if rows.is_empty() or rows["half_width"][0] is None:
         return 0.0, 1.0
     mean, half_width = float(rows["mean"][0]), float(rows["half_width"][0])
-    # Upper bound of the loss p if no packet was lost: (1 - p)^packets = (1 - confidence) / 2.
-    packets = sum(replication["balance"]["entered"] for replication in results.data["replications"])
-    unseen = 1 - ((1 - confidence) / 2) ** (1 / max(packets, 1)) if mean == 0 else 0.0
-    return max(mean - half_width, 0.0), max(mean + half_width, unseen)
+    replications = results.data["replications"]
+    losses = [
+        sum(queue["lost"] for queue in each["queues"]) / max(1, each["balance"]["entered"]) for each in replications
+    ]
+    lossy = sum(loss > 0 for loss in losses)
+    high = mean + half_width
+    if lossy < len(losses):
+        shortest_s = max(1e-9, min(each["time_s"] for each in replications))
+        burst = 1.0 if burst_s is None else min(1.0, burst_s / shortest_s)
+        worst = max(*losses, burst) if burst_s is not None or not lossy else max(losses)
+        high = max(high, share_interval(lossy, len(losses), confidence)[1] * worst)
+    return max(mean - half_width, 0.0), min(high, 1.0)
 
 
 def _p99_interval_us(results: Results, sink: str | None) -> tuple[float, float]:

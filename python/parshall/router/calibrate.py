@@ -18,7 +18,7 @@ from parshall.instruments.path import PathLog, PathProfile
 from parshall.router import estimation
 from parshall.router.calibration import Calibration, Noise, Times, machine
 from parshall.router.capacity import overload
-from parshall.router.estimation import Passages
+from parshall.router.estimation import Limits, LongRates, Parts, Passages
 from parshall.router.measurement import Measurement, measure
 from parshall.router.sender import sending
 from parshall.router.setup import RPS, Setup
@@ -32,16 +32,18 @@ _WAITING_SHARE = 0.5
 # Times below a quantile that a sample needs beyond it.
 _BEYOND_QUANTILE = 10
 _QUANTILE = 0.99
+_NEEDED = math.ceil(_BEYOND_QUANTILE / (1 - _QUANTILE))
 STAGES = ("receive", "pre_routing", "forward", "post_routing", "queue", "start_xmit")
 # Adjacent stages whose times correlate more than this are one stage.
 MERGED_CORRELATION = 0.1
 _SEEDS_OF_A_REPEAT = 10
-_ATTEMPTS, _SEEDS_BETWEEN_ATTEMPTS = 3, 1000
 _RING_PACKETS = 256
 _FASTEST_PPS = 4e6
-_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
-# The kernel's, for a container whose processes cannot see it.
-_DEFAULT_BACKLOG_PACKETS = 1000
+_SYSCTLS = Path("/proc/sys/net/core")
+# The kernel's, for a container whose processes cannot see them.
+_DEFAULTS = {"netdev_max_backlog": 1000, "dev_weight": 64, "dev_weight_rx_bias": 1}
+# NAPI_POLL_WEIGHT of linux/netdevice.h: of every device that does not ask for another weight, as veth.
+_NAPI_WEIGHT = 64
 
 
 def calibrate(
@@ -59,6 +61,9 @@ def calibrate(
     (wake-ups), Poisson gaps at half of it (services, link). Profiles of the packet path follow: stages, correlations,
     interrupts. They do not give the parameters, because they take time from the packets.
 
+    Every run counts, those that lost packets, too: what loses packets is what a calibration looks for. A lost packet
+    has an arrival and no departure.
+
     Parameters
     ----------
     setup : Setup, optional
@@ -75,7 +80,7 @@ def calibrate(
     Raises
     ------
     ParshallError
-        Packets were lost where none may be, or too few for the quantiles.
+        There are too few packets for the quantiles, or the path's profile lost some.
     UsageError
         An argument is out of range.
     """
@@ -97,15 +102,17 @@ def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, co
         own = replace(base, seed=seed + _SEEDS_OF_A_REPEAT * number)
         overloads.append(overload(bed, own, count=5 * count, repeats=1).pps)
         pps = overloads[-1]
-        sparse.append(_lossless(bed, replace(own, pps=RANDOM_SHARE * pps, seed=own.seed + 1), count))
+        sparse.append(measure(bed, replace(own, pps=RANDOM_SHARE * pps, seed=own.seed + 1), count))
         poisson = replace(own, kind="poisson", pps=_WAITING_SHARE * pps, seed=own.seed + 2)
-        waiting.append(_lossless(bed, poisson, count))
+        waiting.append(measure(bed, poisson, count))
         # Faster than the generator can: it keeps the queue full.
         full.append(measure(bed, replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3), count))
     workload = replace(base, pps=RANDOM_SHARE * overloads[-1], seed=seed + 5)
     interrupts = _interrupts(bed, workload, count)
     stages, correlations = _stages(bed, replace(workload, seed=seed + 6), max(1000, count // 4))
-    parameters = estimated(*([Passages.of(each.table) for each in runs] for runs in (sparse, waiting, full)))
+    batch = poll_packets(bed.setup.receive)
+    runs = ([Passages.of(each.table) for each in of] for of in (sparse, waiting, full))
+    parameters = estimated(*runs, batch=batch)
     return Calibration(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine(),
@@ -122,7 +129,8 @@ def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, co
         overload_pps=float(np.median(overloads)),
         low_overload_pps=min(overloads),
         high_overload_pps=max(overloads),
-        queue_packets=_backlog_packets() if bed.setup.receive == RPS else _RING_PACKETS,
+        queue_packets=_sysctl("netdev_max_backlog") if bed.setup.receive == RPS else _RING_PACKETS,
+        poll_packets=batch,
         **parameters,
         **sender_fields([each.table for each in (*sparse, *waiting)], parameters["link_ns"]),
         interrupts=interrupts,
@@ -134,7 +142,7 @@ def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, co
 def seeds_of(calibration: Calibration) -> range:
     """Return the seeds among which those of a calibration's workloads are."""
     first, repeats = calibration.traffic["first_seed"], calibration.traffic["repeats"]
-    return range(first, first + _SEEDS_OF_A_REPEAT * repeats + _SEEDS_BETWEEN_ATTEMPTS * _ATTEMPTS)
+    return range(first, first + _SEEDS_OF_A_REPEAT * repeats)
 
 
 def _check(setup: Setup, repeats: int, count: int) -> None:
@@ -144,7 +152,9 @@ def _check(setup: Setup, repeats: int, count: int) -> None:
         raise UsageError(f"--repeats {repeats}, --count {count}: expected 1 or more, and 1,000 packets or more")
 
 
-def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Sequence[Passages]) -> dict[str, Any]:
+def estimated(
+    sparse: Sequence[Passages], waiting: Sequence[Passages], full: Sequence[Passages], *, batch: int
+) -> dict[str, Any]:
     """Return the fields of a calibration that follow from when packets arrived and left.
 
     Parameters
@@ -155,64 +165,130 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
         Packets at half of the capacity.
     full : sequence of Passages
         Packets of overload.
+    batch : int
+        Most packets of a poll.
 
     Raises
     ------
     ParshallError
         There are too few packets for the quantiles.
     """
-    services = [_enough(each, each.services_ns(), "that waited") for each in waiting]
-    polls = [estimation.send_ns(each) for each in full]
-    sends = [send for send, _ in polls]
+    taken = [_enough(each, each.services_ns(batch), "that waited") for each in waiting]
+    firsts = [_enough(each, each.first_latencies_ns(), "at an empty router") for each in sparse]
+    if (longest := max(len(each.departure_ns) for each in full)) <= (folded := estimation.FOLDED_POLLS * batch):
+        raise ParshallError(
+            f"calibration: {longest:,} packets left under overload, too few for polls of {batch:,}: expected more than "
+            f"{folded:,}; raise --count"
+        )
+    shortest = float(np.median([each.shortest_ns for each in waiting]))
+    visits = [estimation.send_ns(each, shortest, batch) for each in full]
+    sends = [send for send, _ in visits]
     send = float(np.median(sends))
-    links = [
-        estimation.link_ns(passages.latency_ns, service_ns)
-        for passages, service_ns in zip(waiting, services, strict=True)
+    nearly = [estimation.link_ns(each.latency_ns, own, send)[0] for each, own in zip(waiting, taken, strict=True)]
+    near = float(np.median(nearly))
+    # Of a slow router few packets wait for so long, and few find that it sleeps.
+    surely = [each.services_ns(batch, near) for each in waiting]
+    taken = [own if len(own) >= _NEEDED else first for own, first in zip(surely, taken, strict=True)]
+    links = [estimation.link_ns(each.latency_ns, own, send) for each, own in zip(waiting, taken, strict=True)]
+    link, middle = float(np.median([own for own, _, _ in links])), float(np.median(np.concatenate(taken)))
+    wake = max(0.0, float(np.median(np.concatenate(firsts))) - link - middle)
+    long_ns = estimation.long_ns(np.concatenate(taken), send, wake, batch)
+    services = [own[own <= middle + long_ns] for own in taken]
+    limits = Limits(float(np.concatenate(services).mean()), send, link, wake, long_ns, batch)
+    divided = {
+        "random": [(each, estimation.parts(each, limits)) for each in sparse],
+        "half": [(each, estimation.parts(each, limits)) for each in waiting],
+        "overload": [
+            (each, estimation.parts(each, limits, is_visit)) for each, (_, is_visit) in zip(full, visits, strict=True)
+        ],
+    }
+    longs = {
+        name: [own.long[(own.long > 0) & ~estimation.owners(each, own.long)[0]] for each, own in divided[name]]
+        for name in ("half", "overload")
+    }
+    stalls = [each for each in longs["half"] if len(each)]
+    every_stall = np.concatenate(stalls) if stalls else np.empty(0)
+    mean_stall = float(every_stall.mean()) if len(every_stall) else 0.0
+    rates = estimation.long_rates(
+        [[len(each) for each in found] for found in longs.values()],
+        [[each.span_s for each in runs] for runs in (waiting, full)],
+        [_pps(runs) for runs in (waiting, full)],
+    )
+    services = [
+        np.concatenate([own, limits.service + estimation.spread(every_stall, round(rates.per_packet * len(own)))])
+        for own in services
     ]
-    link = float(np.median(links))
-    found_wakes = [
-        estimation.wakes_ns(_enough(each, each.first_latencies_ns(), "at an empty router"), link, service_ns)
-        for each, service_ns in zip(sparse, services, strict=True)
+    wakes = [
+        # With the link of its own repeat: what is wrong with that is wrong with the wake-up, too.
+        estimation.wakes_ns(found, own_link, np.concatenate(services), 1e-9 * rates.per_s, mean_stall)
+        for found, (own_link, _, _) in zip(firsts, links, strict=True)
     ]
-    wakes = [plain for plain, _ in found_wakes]
-    late = np.concatenate([late for _, late in found_wakes])
-    wake = float(np.median(np.concatenate(wakes)))
-    split = [
-        estimation.stalls(passages, float(np.median(service_ns)), send, link, wake)
-        for passages, service_ns in zip(waiting, services, strict=True)
-    ]
-    stalls = [own for own, _ in split]
-    held = np.concatenate([held_ns for _, held_ns in split])
-    rates = [each.per_s for each in stalls]
-    rate = float(np.mean(rates))
-    stall_times = [each.times_ns for each in stalls if len(each.times_ns)]
+    medians = [(float(np.median(own)), ends) for own, ends in zip(wakes, links, strict=True)]
+    low_wake = min(own + own_link - high for own, (own_link, _, high) in medians)
+    high_wake = max(own + own_link - low for own, (own_link, low, _) in medians)
+    held = np.concatenate([own.long[estimation.owners(each, own.long)[0]] for each, own in divided["half"]])
     return {
         "link_ns": link,
-        "low_link_ns": min(links),
-        "high_link_ns": max(links),
+        "low_link_ns": min(low for _, low, _ in links),
+        "high_link_ns": max(high for _, _, high in links),
         "transfer_ns": min(link, *(each.gap_ns for each in full)),
         "send_ns": send,
         "low_send_ns": min(sends),
         "high_send_ns": max(sends),
         "service": times(services),
-        "wake": times(wakes),
-        "late_wake_share": len(late) / sum(len(each) for pair in found_wakes for each in pair),
-        "late_wake": times([late]) if len(late) else None,
+        "wake": replace(times(wakes), low_median_ns=low_wake, high_median_ns=high_wake),
         "held_share": len(held) / sum(len(each.arrival_ns) for each in waiting),
         "held": times([held]) if len(held) else None,
-        "noise": Noise(
-            rate,
-            min(rates),
-            max(rates),
-            float(np.mean([band.share for _, band in polls])),
-            float(np.mean([band.per_s for _, band in polls])),
-            times(stall_times) if stall_times else None,
-        ),
+        "noise": _noise(rates, stalls, divided["half"]),
+        "balance": [_balance(name, runs, rates.per_packet) for name, runs in divided.items()],
+    }
+
+
+def _noise(rates: LongRates, stalls: Sequence[np.ndarray], runs: Sequence[tuple[Passages, Parts]]) -> Noise:
+    """Return the stalls, with the gaps between their begins."""
+    ends = rates.per_s, rates.low_per_s, rates.high_per_s
+    if not stalls or not rates.per_s:
+        return Noise(*ends, 0.0, None, None)
+    begins, unknown = [], 0
+    for passages, own in runs:
+        is_held, is_unknown = estimation.owners(passages, own.long)
+        is_stall = (own.long > 0) & ~is_held
+        begins.append((passages.departure_ns[1:] - passages.departure_ns[0] - own.long)[is_stall])
+        unknown += int(is_unknown.sum())
+    gaps = times([estimation.gaps_ns(begins, [1e9 * passages.span_s for passages, _ in runs])])
+    # Some of the long times are services, and within a bin times are uniform.
+    bounds, counts = np.array(gaps.bounds_ns), np.array(gaps.counts)
+    mean_ns = float(counts @ (bounds[:-1] + bounds[1:]) / 2 / counts.sum())
+    gaps = replace(gaps, bounds_ns=[float(bound) * 1e9 / rates.per_s / mean_ns for bound in bounds])
+    return Noise(*ends, unknown / sum(map(len, stalls)), times(stalls), gaps)
+
+
+def _pps(runs: Sequence[Passages]) -> float:
+    """Return the rate at which packets left."""
+    return sum(len(each.departure_ns) for each in runs) / max(1e-9, sum(each.span_s for each in runs))
+
+
+def _balance(workload: str, runs: Sequence[tuple[Passages, Parts]], per_packet: float) -> dict[str, Any]:
+    """Return a row of `Calibration.balance`."""
+    packets = sum(len(own.link) for _, own in runs)
+    every = {name: np.concatenate([getattr(own, name) for _, own in runs]) for name in vars(runs[0][1])}
+    is_held = np.concatenate([estimation.owners(each, own.long)[0] for each, own in runs])
+    held, long = every["long"][is_held], every["long"][~is_held]
+    # Of the long times, as many are services as the packets explain.
+    of_services = float(long.sum()) * min(1.0, per_packet * packets / max(1, len(long[long > 0])))
+    sums = {name: float(each.sum()) for name, each in every.items() if name != "long"}
+    sums |= {"service": sums["service"] + of_services, "stall": float(long.sum()) - of_services}
+    sums |= {"held": float(held.sum()), "latency": sum(float(each.latency_ns[1:].sum()) for each, _ in runs)}
+    return {
+        "workload": workload,
+        "packets": packets,
+        "lost": sum(len(each.every_ns) - len(each.arrival_ns) for each, _ in runs),
+        **{f"{name}_ns": float(value) / max(1, packets) for name, value in sums.items()},
     }
 
 
 def sender_fields(tables: Sequence[pyarrow.Table], link_ns: float) -> dict[str, Any]:
-    """Return the fields of a calibration that describe the sender, from the tables of runs without losses."""
+    """Return the fields of a calibration that describe the sender, from the tables of runs."""
     found = [sending(table, link_ns) for table in tables]
     waking = [each.waking_ns for each in found if len(each.waking_ns)]
     return {"waking": times(waking) if waking else None, "sender_batch": max(each.batch for each in found)}
@@ -228,41 +304,34 @@ def times(repeats: Sequence[np.ndarray]) -> Times:
 
 
 def _enough(of: Passages, found: np.ndarray, what: str) -> np.ndarray:
-    needed = math.ceil(_BEYOND_QUANTILE / (1 - _QUANTILE))
-    if len(found) < needed:
+    if len(found) < _NEEDED:
         all_packets = len(of.latency_ns)
         median_us = 1e-3 * float(np.median(of.latency_ns)) if all_packets else 0.0
         raise ParshallError(
             f"calibration: {len(found):,} of {all_packets:,} packets {what}, too few for the {_QUANTILE:.0%} quantile: "
-            f"expected {needed:,} (median latency {median_us:,.1f} µs, mean gap {1e-3 * of.gap_ns:,.1f} µs); "
+            f"expected {_NEEDED:,} (median latency {median_us:,.1f} µs, mean gap {1e-3 * of.gap_ns:,.1f} µs); "
             "leave the machine idle, or raise --count"
         )
     return found
 
 
-def _lossless(bed: RouterTestbed, traffic: Traffic, count: int) -> Measurement:
-    """Measure, up to three times if packets are lost: a lost packet has no latency."""
-    for attempt in range(_ATTEMPTS):
-        found = measure(bed, replace(traffic, seed=traffic.seed + _SEEDS_BETWEEN_ATTEMPTS * attempt), count)
-        if not found.lost_share:
-            return found
-    raise ParshallError(
-        f"calibration: {traffic.kind} gaps at {traffic.pps:,.0f} packets/s lost packets: {found.ledger['lost']}; "
-        "leave the machine idle and calibrate again"
-    )
+def poll_packets(receive: str) -> int:
+    """Return the most packets of a poll: the backlog has the kernel's weight, a NAPI thread its device's."""
+    return _sysctl("dev_weight") * _sysctl("dev_weight_rx_bias") if receive == RPS else _NAPI_WEIGHT
 
 
-def _backlog_packets() -> int:
-    """Return the places of a CPU's backlog; only the first network namespace shows them."""
-    if _BACKLOG.exists():
-        return int(_BACKLOG.read_text())
+def _sysctl(name: str) -> int:
+    """Return a number of `net.core`; only the first network namespace shows them."""
+    path = _SYSCTLS / name
+    if path.exists():
+        return int(path.read_text())
     # The first process may hide its namespaces; the kernel's threads, under the second one, do not.
     for process in (1, 2):
-        command = ["nsenter", f"--net=/proc/{process}/ns/net", "cat", str(_BACKLOG)]
+        command = ["nsenter", f"--net=/proc/{process}/ns/net", "cat", str(path)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:
             return int(done.stdout)
-    return _DEFAULT_BACKLOG_PACKETS
+    return _DEFAULTS[name]
 
 
 def _interrupts(bed: RouterTestbed, traffic: Traffic, count: int) -> list[dict[str, Any]]:

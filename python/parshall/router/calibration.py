@@ -8,11 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import numpy as np
+
 from parshall.errors import ParshallError, UsageError
 from parshall.host.input_file import brief, parse_toml
 from parshall.host.whole_file import write_whole
 
-FORMAT, MAJOR = "parshall calibration", 1
+FORMAT, MAJOR = "parshall calibration", 2
 # Facts of the machine without which the times mean nothing.
 _SAME = ("kernel", "cpu_model", "machine", "cpus")
 # Above every time in ns and every number in a second that a router has.
@@ -22,7 +24,13 @@ _READ: dict[str, dict[str, type]] = {
     "setup": {"receive": str, "gro": bool, "routes": int, "rules": int},
     "traffic": {"sizes": str, "flows": int, "repeats": int, "first_seed": int},
     "stages": {"stage": str, "share": float},
+    "balance": {"workload": str, "packets": int, "lost": int, "latency_ns": float, "idle_ns": float},
 }
+# Of the time from arrival to departure.
+LATENCY_PARTS = ("link", "wait", "wake", "service", "send", "stall", "held")
+_READ["balance"] |= {f"{part}_ns": float for part in LATENCY_PARTS}
+# A file has six digits.
+_BALANCED = 1e-4
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,13 @@ class Times:
         """Return the histogram as an amount of a model."""
         return {"bounds": self.bounds_ns, "counts": [float(count) for count in self.counts]}
 
+    def draw(self, random: np.random.Generator, count: int) -> np.ndarray:
+        """Draw times of the histogram, uniform within its bins."""
+        bounds, weights = np.array(self.bounds_ns), np.array(self.counts, float)
+        bins = random.choice(len(weights), count, p=weights / weights.sum())
+        drawn: np.ndarray = random.uniform(bounds[bins], bounds[bins + 1])
+        return drawn
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -62,19 +77,19 @@ class Noise:
     Attributes
     ----------
     per_s, low_per_s, high_per_s : float
-        Stalls in a second of service: of all runs, and the lowest and highest run.
-    second_band_share, second_band_per_s : float
-        The chapter's estimate: share p of the services in the second band of their histogram, and p / T.
-    times : Times or None
-        How long they were; None when there were none.
+        Stalls in a second, with their 95 % confidence interval.
+    unknown_share : float
+        Share of them in which less than one packet was expected to arrive: they may be the sender's.
+    times, gaps : Times or None
+        How long they were, and the times between their begins; None when there were none.
     """
 
     per_s: float
     low_per_s: float
     high_per_s: float
-    second_band_share: float
-    second_band_per_s: float
+    unknown_share: float
     times: Times | None
+    gaps: Times | None
 
 
 @dataclass(frozen=True)
@@ -91,6 +106,8 @@ class Calibration:
         Rate under overload, with its lowest and highest repeat.
     queue_packets : int
         Places of the queue before the router's CPU.
+    poll_packets : int
+        Most packets of a poll: the kernel's weight.
     link_ns, low_link_ns, high_link_ns : float
         Time from the generator's stamp to that queue.
     transfer_ns : float
@@ -101,10 +118,6 @@ class Calibration:
         Time that the router's CPU takes to bring a packet from the egress interface to the sink: a poll of its own.
     service, wake : Times
         Service times of packets; times to wake the server.
-    late_wake_share : float
-        Share of the wake-ups that a stall made longer: they are not in `wake`.
-    late_wake : Times or None
-        How long these took.
     held : Times or None
         How long packets are held; None when none was.
     waking : Times or None
@@ -113,6 +126,10 @@ class Calibration:
         Largest number of packets that the sender sends at once.
     noise : Noise
         Stalls.
+    balance : list of dict
+        What became of the time from arrival to departure, of each workload: ``workload``, ``packets``, ``lost``, and
+        means of a packet: ``latency_ns`` is the sum of `LATENCY_PARTS`; these without link and wait, and with
+        ``idle_ns``, make the time between departures.
     interrupts : list of dict
         The kernel's own record of interrupts and softirqs on the router's CPU: ``kind``, ``per_s``, ``mean_ns``,
         ``p99_ns``, and of two or more ``gap_mean_ns``, ``gap_deviation_ns``.
@@ -132,6 +149,7 @@ class Calibration:
     low_overload_pps: float
     high_overload_pps: float
     queue_packets: int
+    poll_packets: int
     link_ns: float
     low_link_ns: float
     high_link_ns: float
@@ -142,15 +160,20 @@ class Calibration:
     high_send_ns: float
     service: Times
     wake: Times
-    late_wake_share: float
-    late_wake: Times | None
     held: Times | None
     waking: Times | None
     sender_batch: int
     noise: Noise
+    balance: list[dict[str, Any]]
     interrupts: list[dict[str, Any]]
     stages: list[dict[str, Any]]
     correlations: list[dict[str, Any]]
+
+    @property
+    def parts_pps(self) -> float:
+        """Rate under overload that service, way to the sink and stalls give."""
+        stall_share = 1e-9 * self.noise.per_s * self.noise.times.mean_ns if self.noise.times else 0.0
+        return 1e9 * max(0.0, 1 - stall_share) / (self.service.mean_ns + self.send_ns)
 
     def write(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -191,26 +214,35 @@ class Calibration:
 
     def check(self, name: str = "calibration") -> None:
         """Raise `ParshallError` for numbers that no router has."""
-        for field in ("overload_pps", "queue_packets", "sender_batch"):
+        for field in ("overload_pps", "queue_packets", "poll_packets", "sender_batch"):
             value = getattr(self, field)
             if not 0 < value <= _LARGEST:
                 raise ParshallError(
                     f"{name}: {field} is {value}; expected a number above 0, at most {_LARGEST:g}; calibrate again"
                 )
-        for field in ("link_ns", "transfer_ns", "send_ns", "noise.per_s", "held_share", "late_wake_share"):
+        for field in ("link_ns", "transfer_ns", "send_ns", "noise.per_s", "held_share"):
             value = self.noise.per_s if field == "noise.per_s" else getattr(self, field)
             end = 1 if field.endswith("_share") else _LARGEST
             if not 0 <= value < end:
                 raise ParshallError(
                     f"{name}: {field} is {value}; expected a number from 0 to less than {end:g}; calibrate again"
                 )
+        for row in self.balance:
+            parts_ns = sum(row[f"{part}_ns"] for part in LATENCY_PARTS)
+            if not abs(parts_ns - row["latency_ns"]) <= _BALANCED * abs(row["latency_ns"]):
+                raise ParshallError(
+                    f"{name}: balance of {row['workload']}: parts are {parts_ns:g} ns of {row['latency_ns']:g}; "
+                    "calibrate again"
+                )
+        if self.noise.times is not None and (self.noise.gaps is None or self.noise.per_s <= 0):
+            raise ParshallError(f"{name}: noise: has times, but no gaps or rate; calibrate again")
         for field, times in (
             ("service", self.service),
             ("wake", self.wake),
             ("held", self.held),
             ("waking", self.waking),
-            ("late_wake", self.late_wake),
             ("noise.times", self.noise.times),
+            ("noise.gaps", self.noise.gaps),
         ):
             if times is None:
                 continue
@@ -250,12 +282,12 @@ def _built(kind: Any, data: Any, name: str) -> Any:
     if not isinstance(data, dict):
         raise ParshallError(f"{name}: expected a table, not {brief(repr(data))}; calibrate again")
     known = {each.name: each.type for each in fields(kind)}
-    optional = {"times", "held", "waking", "late_wake"} & known.keys()
+    optional = {"times", "gaps", "held", "waking"} & known.keys()
     if missing := sorted(known.keys() - data.keys() - optional):
         raise ParshallError(f"{name}: {missing[0]}: missing; calibrate again")
     if unknown := sorted(data.keys() - known.keys()):
         raise ParshallError(f"{name}: {brief(unknown[0])}: unknown field; expected {', '.join(known)}")
-    parts: dict[str, Any] = dict.fromkeys(("service", "wake", "late_wake", "held", "waking", "times"), Times) | {
+    parts: dict[str, Any] = dict.fromkeys(("service", "wake", "held", "waking", "times", "gaps"), Times) | {
         "noise": Noise
     }
     values: dict[str, Any] = dict.fromkeys(optional)

@@ -1,11 +1,20 @@
-"""The capacity of a router: the highest rate without loss, found by bisection, and the rate under overload.
+"""The capacity of a router: the highest rate without loss, found by noisy trials, and the rate under overload.
 
-As the throughput of RFC 2544, 26.1, with two differences: trials are short and repeated, and the search itself is
-repeated, so that the result has an interval.
+As the throughput of RFC 2544, 26.1, with a difference: a router that is disturbed passes at a rate now and fails at it
+then, so no trial is final. The capacity is the rate at which as many trials pass as fail, and a rate is refused or
+accepted by a test whose error is stated.
+
+A bisection by single trials finds where to begin. Two staircases follow it, one below the capacity and one above, whose
+steps are such that eight of nine trials end as expected (the weighted up-down method: Kaernbach, Perception &
+Psychophysics 49, 1991). A bet is placed on each. Were the capacity below a rate, at most half of the trials above that
+rate would pass, so what the bets have won is a nonnegative supermartingale; it exceeds 2 / error with a probability of
+at most error / 2 (Ville 1939; Waudby-Smith and Ramdas, JRSS B 86, 2024). So the interval holds at any time, whatever
+decided which rate was tried next.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +23,15 @@ from parshall.errors import UsageError
 from parshall.router.offer import Offered, offer
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
-from parshall.statistics import mean_interval
 
 LOW_PPS, HIGH_PPS = 5_000.0, 4_000_000.0
-# A trial whose generator reached less than this share of the rate says nothing about the router at that rate.
-_REACHED_SHARE = 0.98
-_SEEDS_BETWEEN_SEARCHES = 1000
+CONFIDENCE = 0.95
+# Parts of the winnings that are bet, half of them each; the steps of a staircase, as a part of the resolution, when a
+# trial ends as expected and when not.
+_BETS = (0.5, 0.9)
+_STEP, _BACK = 1 / 20, 8
+# After so many expected results the steps grow: enough has been won at these rates.
+_WON, _GROWTH = 10, 1.5
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,7 @@ class Trial:
     pps : float
         Requested rate, packets/s.
     sent_pps : float
-        Rate that the generator reached.
+        Rate that the generator reached: the one that the trial is of.
     sent, lost : int
         Packets.
     """
@@ -41,30 +53,6 @@ class Trial:
     sent: int
     lost: int
 
-    @property
-    def is_reached(self) -> bool:
-        """Whether the generator reached the requested rate."""
-        return self.sent_pps >= _REACHED_SHARE * self.pps
-
-
-@dataclass(frozen=True)
-class Search:
-    """One bisection.
-
-    Attributes
-    ----------
-    pps : float
-        Highest rate at which all trials passed; 0 when none did.
-    is_sender_limited : bool
-        Whether the generator, not the router, set it.
-    trials : list of Trial
-        In the order of the search.
-    """
-
-    pps: float
-    is_sender_limited: bool
-    trials: list[Trial]
-
 
 @dataclass(frozen=True)
 class Capacity:
@@ -73,24 +61,23 @@ class Capacity:
     Attributes
     ----------
     pps : float
-        Median of the searches, packets/s.
+        Estimate, packets/s; 0 when it is below the lowest rate.
     low_pps, high_pps : float
-        Lowest and highest search.
-    mean_low_pps, mean_high_pps : float
-        95 % confidence interval of the mean of the searches; NaN for one search.
+        Confidence interval; 0 and infinity where the trials decide nothing.
+    confidence : float
+        Its confidence level.
     is_sender_limited : bool
-        Whether the generator set it in one of the searches: then the router's capacity is at least this.
-    searches : list of Search
-        All of them.
+        Whether the generator, or the highest rate, ended the search: then the capacity is at least `low_pps`.
+    trials : list of Trial
+        In their order.
     """
 
     pps: float
     low_pps: float
     high_pps: float
-    mean_low_pps: float
-    mean_high_pps: float
+    confidence: float
     is_sender_limited: bool
-    searches: list[Search]
+    trials: list[Trial]
 
     def describe(self) -> dict[str, Any]:
         """Return all numbers as plain values."""
@@ -128,8 +115,7 @@ def zero_loss(
     traffic: Traffic | None = None,
     *,
     duration_s: float = 0.5,
-    trials: int = 3,
-    repeats: int = 5,
+    trials: int = 100,
     resolution: float = 0.02,
     loss: float = 0.0,
     low_pps: float = LOW_PPS,
@@ -147,11 +133,9 @@ def zero_loss(
     duration_s : float
         Length of a trial, seconds.
     trials : int
-        Trials at each rate, with different seeds; all must pass.
-    repeats : int
-        Searches.
+        Most trials; each has a seed of its own.
     resolution : float
-        Relative width at which a search ends.
+        Relative width of the interval at which a search ends.
     loss : float
         Share of the packets that a trial may lose.
     low_pps, high_pps : float
@@ -167,90 +151,117 @@ def zero_loss(
         The router does not forward.
     """
     offered = traffic or Traffic("constant")
-    if repeats < 1 or trials < 1:
-        raise UsageError(f"--repeats {repeats}, --trials {trials}: expected 1 or more")
 
-    def trial(pps: float, seed: int) -> Trial:
-        number = (seed - offered.seed) // _SEEDS_BETWEEN_SEARCHES + 1
-        progress(f"search {number} of {repeats}, offering {pps:,.0f} packets/s")
-        workload = replace(offered, pps=pps, seed=seed)
+    def trial(pps: float, number: int) -> Trial:
+        progress(f"trial {number + 1} of at most {trials}, offering {pps:,.0f} packets/s")
+        workload = replace(offered, pps=pps, seed=offered.seed + number)
         return _trial(pps, offer(bed, workload, max(1, round(pps * duration_s))))
 
-    searches = [
-        bisect(
-            trial,
-            seed=offered.seed + _SEEDS_BETWEEN_SEARCHES * number,
-            trials=trials,
-            resolution=resolution,
-            loss=loss,
-            low_pps=low_pps,
-            high_pps=high_pps,
-        )
-        for number in range(repeats)
-    ]
-    return summarise(searches)
+    return search(trial, trials=trials, resolution=resolution, loss=loss, low_pps=low_pps, high_pps=high_pps)
 
 
-def bisect(
+@dataclass
+class _Staircase:
+    """Trials on one side of the capacity."""
+
+    pps: float
+    # Whether its trials are expected to pass.
+    is_below: bool
+    step: float
+    surprises: int = 0
+    expected: int = 0
+    # Rates on which a bet was placed, and whether it was won.
+    bets: list[tuple[float, bool]] = field(default_factory=list)
+    _is_betting: bool = False
+
+    def take(self, sent_pps: float, has_passed: bool) -> None:
+        """Take the result of a trial: approach the capacity, or step back, farther each time."""
+        is_expected = has_passed is self.is_below
+        # What went wrong is tried without a bet first.
+        if self._is_betting:
+            self.bets.append((sent_pps, is_expected))
+        self._is_betting = is_expected
+        steps = _GROWTH ** max(0, self.expected - _WON) if is_expected else -_BACK * 2.0**self.surprises
+        self.surprises = 0 if is_expected else self.surprises + 1
+        self.expected = self.expected + 1 if is_expected else 0
+        self.pps = sent_pps * math.exp(self.step * steps * (1 if self.is_below else -1))
+
+    @property
+    def back(self) -> float:
+        """Logarithm of its next step back."""
+        return float(self.step * _BACK * 2**self.surprises)
+
+    def end_pps(self, needed: float) -> float | None:
+        """Return the end of the interval on this side: bets on all rates beyond it have won as much as is needed."""
+        won, end = np.zeros(len(_BETS)), None
+        for rate, is_won in sorted(self.bets, reverse=self.is_below):
+            won += np.log1p(np.array(_BETS) * (1 if is_won else -1))
+            is_enough = np.logaddexp.reduce(won) - math.log(len(_BETS)) >= needed
+            end = (rate if end is None else end) if is_enough else None
+        return end
+
+
+def search(
     trial: Callable[[float, int], Trial],
     *,
-    seed: int,
     trials: int,
     resolution: float,
     loss: float,
     low_pps: float,
     high_pps: float,
-) -> Search:
-    """Search the highest rate at which all trials pass.
+) -> Capacity:
+    """Search the rate at which as many trials pass as fail.
 
     Parameters
     ----------
     trial : callable
-        Runs a trial at a rate with a seed.
-    seed, trials, resolution, loss, low_pps, high_pps
+        Runs a trial at a rate; its second argument is the number of the trial.
+    trials, resolution, loss, low_pps, high_pps
         As for `zero_loss`.
     """
-    if not (0 < low_pps < high_pps and 0 < resolution < 1 and 0 <= loss < 1):
+    if not (0 < low_pps < high_pps and 0 < resolution < 1 and 0 <= loss < 1 and trials >= 1):
         raise UsageError(
-            f"search from {low_pps:g} to {high_pps:g} packets/s, resolution {resolution:g}, loss {loss:g}: "
-            "expected rising rates, and shares below 1"
+            f"search from {low_pps:g} to {high_pps:g} packets/s, resolution {resolution:g}, loss {loss:g}, "
+            f"--trials {trials}: expected rising rates, shares below 1, and 1 trial or more"
         )
     done: list[Trial] = []
-    passed, failed = 0.0, high_pps
-    # Whether the upper bound is the generator's limit, not a loss of the router.
-    is_limit_of_sender = False
-    pps = high_pps
-    while True:
-        lowest_sent_pps, has_lost = pps, False
-        for _ in range(trials):
-            found = trial(pps, seed + len(done))
-            done.append(found)
-            if not found.is_reached:
-                lowest_sent_pps = min(lowest_sent_pps, found.sent_pps)
-            has_lost = found.lost > loss * found.sent
-            if has_lost:
-                break
-        if not has_lost and lowest_sent_pps == pps:
-            passed = pps
+
+    def passes(pps: float) -> tuple[float, bool]:
+        found = trial(min(max(pps, low_pps), high_pps), len(done))
+        done.append(found)
+        return found.sent_pps, found.lost <= loss * found.sent
+
+    passed, failed, pps = low_pps, high_pps * (1 + resolution), high_pps
+    while len(done) < trials and failed > passed * (1 + resolution):
+        sent_pps, has_passed = passes(pps)
+        if has_passed:
+            passed = max(passed, sent_pps)
+            # The generator does not get nearer to a higher rate.
+            failed = failed if sent_pps * (1 + resolution) > pps else passed
         else:
-            # What was lost was lost at the rate that the generator reached.
-            failed, is_limit_of_sender = max(lowest_sent_pps, passed), not has_lost
-        if passed >= high_pps:
-            return Search(passed, True, done)
-        if failed <= low_pps or (passed and failed - passed <= resolution * passed):
-            return Search(passed, is_limit_of_sender, done)
-        # Rates of routers differ by orders of magnitude: halve the ratio until the first one passes.
-        pps = (passed + failed) / 2 if passed else (low_pps * failed) ** 0.5
-        if not passed and failed <= low_pps * (1 + resolution):
-            return Search(0.0, is_limit_of_sender, done)
-
-
-def summarise(searches: Sequence[Search]) -> Capacity:
-    """Return the capacity that searches found."""
-    rates = np.array([search.pps for search in searches])
-    low, high = mean_interval(rates)
-    limited = any(search.is_sender_limited for search in searches)
-    return Capacity(float(np.median(rates)), float(rates.min()), float(rates.max()), low, high, limited, list(searches))
+            failed = min(failed, sent_pps)
+            passed = min(passed, failed)
+        # Rates of routers differ by orders of magnitude.
+        pps = math.sqrt(passed * failed)
+    below, above = (_Staircase(pps, is_below, _STEP * resolution) for is_below in (True, False))
+    needed = math.log(2 / (1 - CONFIDENCE))
+    low, high, highest_pps = 0.0, math.inf, 0.0
+    while len(done) < trials:
+        for own in (below, above):
+            own.take(*passes(own.pps))
+        # Far from the capacity one of them takes the other one along.
+        if above.surprises > 1:
+            below.pps = max(below.pps, above.pps * math.exp(-2 * above.back))
+        if below.surprises > 1:
+            above.pps = min(above.pps, below.pps * math.exp(2 * below.back))
+        low, high = below.end_pps(needed) or 0.0, above.end_pps(needed) or math.inf
+        highest_pps = max(each.sent_pps for each in done)
+        if high <= max(low, low_pps) * (1 + resolution) or low * (1 + resolution) >= highest_pps:
+            break
+    is_limited = high == math.inf and 0 < highest_pps <= low * (1 + resolution)
+    middle = low if is_limited else min(max(math.sqrt(below.pps * above.pps), low), high)
+    is_nothing = high <= low_pps * (1 + resolution)
+    return Capacity(0.0 if is_nothing else middle, low, high, CONFIDENCE, is_limited, done)
 
 
 def overload(

@@ -1,7 +1,6 @@
 """Parameters of the built-in model ``linux-napi`` from a calibration."""
 
 from parshall.router.calibration import Calibration
-from parshall.router.estimation import POLL_PACKETS
 
 # A link that never holds a packet: veth has no rate.
 _LINK_MBPS = 1e9
@@ -19,8 +18,8 @@ def napi_settings(calibration: Calibration) -> dict[str, str | float]:
     return {
         "packet_us": calibration.service.mean_ns / 1e3,
         "wake_us": calibration.wake.median_ns / 1e3,
-        "poll_us": POLL_PACKETS * calibration.send_ns / 1e3,
-        "dev_weight": POLL_PACKETS,
+        "poll_us": calibration.poll_packets * calibration.send_ns / 1e3,
+        "dev_weight": calibration.poll_packets,
         "rings": 1,
         "rx_ring": calibration.queue_packets,
         "stalls_per_s": noise.per_s if stall_us else 0.0,

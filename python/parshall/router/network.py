@@ -12,13 +12,12 @@ from parshall.model.builtin.hardware import NOISE, RESIDUE
 from parshall.model.network import Model
 from parshall.model.simulation import run
 from parshall.router.calibration import Calibration
-from parshall.router.estimation import POLL_PACKETS
 from parshall.router.prediction import Prediction
 from parshall.router.sender import with_sender
 
 PACKETS = "packets"
-# Stalls end after as many as fit into the measurement, with a margin for their randomness.
-_STALL_MARGIN = 1.5
+# Stalls end after as many as fit into the measurement, with a margin: they come in groups.
+_STALL_MARGIN = 3.0
 # A clock for which the times were measured: only its ratio to another one counts.
 _CLOCK_MHZ = 1000.0
 
@@ -51,9 +50,9 @@ def network(
     polling = {
         "priority": 1,
         "policy": "polling",
-        "batch": POLL_PACKETS,
+        "batch": calibration.poll_packets,
         # After a poll of the backlog the CPU polls its other device, which takes as many packets to the sink.
-        "visit_ns": POLL_PACKETS * calibration.send_ns / speed,
+        "visit_ns": calibration.poll_packets * calibration.send_ns / speed,
         "wake_ns": calibration.wake.amount(),
     }
     model.station("cpu", kind="preemptive-resume", clock_mhz=_CLOCK_MHZ * speed, policies=[polling])
@@ -71,8 +70,8 @@ def network(
     service = [{"time_ns": calibration.service.amount(), "measured_at_mhz": _CLOCK_MHZ}]
     model.queue("backlog", "cpu", service, FORWARDED, priority=1, capacity_packets=calibration.queue_packets)
     noise = calibration.noise
-    if noise.times is not None and noise.per_s > 0:
-        model.source(NOISE, f"poisson:mean={1e9 / noise.per_s!r}ns", NOISE, packets=stalls)
+    if noise.times is not None and noise.gaps is not None:
+        model.source(NOISE, noise.gaps.amount(), NOISE, packets=stalls)
         model.queue(NOISE, "cpu", noise.times.amount(), RESIDUE, priority=0)
     return model
 

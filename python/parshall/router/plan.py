@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import numpy as np
+
 from parshall.errors import ParshallError
 from parshall.model.builtin.bsd import FORWARDED
-from parshall.model.plan import Answer, BeyondLimits, Limits, greatest_load
+from parshall.model.plan import Answer, BeyondLimits, Limits, greatest_load, loss_interval
 from parshall.model.simulation import run
 from parshall.router.calibration import Calibration
 from parshall.router.network import network
@@ -13,7 +15,9 @@ from parshall.router.prediction import QUANTILES
 # The load of the answers without one.
 _SHARE = 0.6
 _FASTER = 2.0
-_REPLICATIONS = 8
+_REPLICATIONS, _CONFIDENCE = 8, 0.95
+# Stalls that are drawn to find a burst, and the idle share of a CPU that makes up for them.
+_STALLS, _SPARE = 10_000, 0.5
 
 
 def plan(
@@ -75,7 +79,11 @@ def plan(
         ends = (None, None) if half_us is None else (max(value_us - half_us, 0.0), value_us + half_us)
         rows.append(_row(f"latency {name} at {load:,.0f} packets/s", value_us, ends[0], ends[1], "us"))
     lost = sum(results.lost().values())
-    rows.append(_row(f"lost at {load:,.0f} packets/s", lost, None, None, "share"))
+    rows.append(
+        _row(
+            f"lost at {load:,.0f} packets/s", lost, *loss_interval(results, _CONFIDENCE, burst_s(calibration)), "share"
+        )
+    )
     first = max(calibration.stages, key=lambda stage: float(stage["share"]), default=None)
     if first:
         rows.append(_row(f"bottleneck: {first['stage']}", float(first["share"]), None, None, "share of the path"))
@@ -102,12 +110,30 @@ def largest_load(
             duration_s=duration_s,
             seed=seed,
             sink=FORWARDED,
+            burst_s=burst_s(calibration),
             allow_unstable=True,
         )
     except BeyondLimits as error:
         return 0.0, 0.0, base * error.load
     low, high = (None if each is None else base * each for each in (answer.low, answer.high))
     return base * answer.value, low, high
+
+
+def burst_s(calibration: Calibration) -> float | None:
+    """Return the longest time for which stalls keep packets waiting, in seconds; None without stalls.
+
+    Stalls come in groups, so it is the largest of the times left over by many stalls, of which a CPU that is half idle
+    makes up for one half of a gap.
+    """
+    noise = calibration.noise
+    if noise.times is None or noise.gaps is None:
+        return None
+    random = np.random.default_rng(0)
+    # Lindley's recursion, as the range of a random walk.
+    steps = noise.times.draw(random, _STALLS) - _SPARE * noise.gaps.draw(random, _STALLS)
+    walk = np.concatenate([[0.0], np.cumsum(steps)])
+    left_over_ns = walk[:-1] - np.minimum.accumulate(walk[:-1])
+    return 1e-9 * float(left_over_ns.max() + noise.times.bounds_ns[-1])
 
 
 def _row(question: str, answer: float, low: float | None, high: float | None, unit: str) -> dict[str, Any]:

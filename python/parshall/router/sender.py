@@ -6,20 +6,21 @@ and a model that gets the measured ones wakes its router at other packets. This 
 due, and predicts when each is sent and when it leaves.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow
 
 from parshall.errors import ParshallError
-from parshall.router.calibration import Calibration, Times
-from parshall.router.estimation import POLL_PACKETS
+from parshall.router.calibration import Calibration
 from parshall.router.prediction import Prediction
 
 # A packet that is sent so long after it was due waited for the sender.
 _BEHIND_NS = 100
 # Longer times than this quantile are stalls of the sender.
 _PLAIN_QUANTILE = 0.95
+_GAPS_BEFORE = 100
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,13 @@ def sending(table: pyarrow.Table, link_ns: float) -> Sending:
     Parameters
     ----------
     table : pyarrow.Table
-        ``Measurement.table`` of a run without losses.
+        ``Measurement.table`` of a run.
     link_ns : float
         Time from the sender's stamp to the router's queue.
     """
-    due_ns, sent_ns, left_ns = (table.column(name).to_numpy() for name in ("due_ns", "arrival_ns", "departure_ns"))
+    due_ns, sent_ns = (table.column(name).to_numpy() for name in ("due_ns", "arrival_ns"))
+    # A packet that was lost kept the server from nothing.
+    left_ns = table.column("departure_ns").fill_null(0).to_numpy()
     if len(sent_ns) < 2:
         return Sending(np.empty(0), 1)
     # Packets of a batch have one stamp.
@@ -81,8 +84,8 @@ def with_sender(calibration: Calibration, seed: int = 1) -> Prediction:
         if len(due_ns) == 0 or np.diff(due_ns).min(initial=0) < 0:
             raise ParshallError("prediction: expected planned times in their order, at least one")
         random, count = np.random.default_rng(seed), len(due_ns)
-        service, pause = (_drawn(random, times, count).tolist() for times in (calibration.service, waking))
-        wake = _wakes(random, calibration, count).tolist()
+        drawn = (calibration.service, waking, calibration.wake)
+        service, pause, wake = (times.draw(random, count).tolist() for times in drawn)
         stalls = _stalls(random, calibration, int(due_ns[0]), int(due_ns[-1]))
         # Times since the first packet are exact in floating point.
         sent_ns, left_ns, lost = _recursion(calibration, (due_ns - due_ns[0]).tolist(), service, wake, pause, stalls)
@@ -107,7 +110,8 @@ def _recursion(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return when each packet is sent and leaves, and whether it is lost (Lindley's recursion for both CPUs)."""
     link_ns, transfer_ns = calibration.link_ns, calibration.transfer_ns
-    poll_ns, places = POLL_PACKETS * calibration.send_ns, calibration.queue_packets
+    batch, places = calibration.poll_packets, calibration.queue_packets
+    poll_ns = batch * calibration.send_ns
     count = len(due_ns)
     sent, left, lost = np.zeros(count), np.zeros(count), np.zeros(count, bool)
     accepted: list[float] = []
@@ -142,27 +146,10 @@ def _recursion(
             left[number] = begins
             accepted.append(begins)
             polled += 1
-            if polled == POLL_PACKETS:
+            if polled == batch:
                 begins, polled = begins + poll_ns, 0
         router_free, first = begins, end
     return sent, left, lost
-
-
-def _drawn(random: np.random.Generator, times: Times, count: int) -> np.ndarray:
-    """Draw times of a histogram, uniform within its bins."""
-    bounds, weights = np.array(times.bounds_ns), np.array(times.counts, float)
-    bins = random.choice(len(weights), count, p=weights / weights.sum())
-    drawn: np.ndarray = random.uniform(bounds[bins], bounds[bins + 1])
-    return drawn
-
-
-def _wakes(random: np.random.Generator, calibration: Calibration, count: int) -> np.ndarray:
-    """Draw times to wake: a CPU that sleeps is also the one that a hypervisor gives to others."""
-    wakes = _drawn(random, calibration.wake, count)
-    if calibration.late_wake is not None:
-        is_late = random.random(count) < calibration.late_wake_share
-        wakes[is_late] = _drawn(random, calibration.late_wake, int(is_late.sum()))
-    return wakes
 
 
 def _stalls(
@@ -170,8 +157,14 @@ def _stalls(
 ) -> list[tuple[float, float]]:
     """Draw when stalls begin, since the first packet, and how long they last."""
     noise, span_ns = calibration.noise, last_ns - first_ns
-    count = random.poisson(noise.per_s * 1e-9 * span_ns) if noise.times is not None else 0
-    if noise.times is None or count == 0:
+    if noise.times is None or noise.gaps is None:
         return []
-    begins = np.sort(random.uniform(0, span_ns, count)).tolist()
-    return list(zip(begins, _drawn(random, noise.times, count).tolist(), strict=True))
+    # The first packet comes at any time of a group or between two.
+    before_ns = _GAPS_BEFORE * 1e9 / noise.per_s
+    begins = np.empty(0)
+    while begins.max(initial=0) < span_ns + before_ns:
+        more = math.ceil(1e-9 * (span_ns + before_ns) * noise.per_s) + 1
+        begins = np.concatenate([begins, begins.max(initial=0) + np.cumsum(noise.gaps.draw(random, more))])
+    begins -= random.uniform(0, before_ns)
+    begins = begins[(begins >= 0) & (begins < span_ns)]
+    return list(zip(begins.tolist(), noise.times.draw(random, len(begins)).tolist(), strict=True))

@@ -57,11 +57,11 @@ def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = CONF
     return float(data.mean() - half), float(data.mean() + half)
 
 
-def share_interval(count: int, of: int) -> tuple[float, float]:
-    """Return the 95 % confidence interval of a share (Clopper and Pearson, 1934); 0 to 1 of nothing."""
+def share_interval(count: int, of: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the confidence interval of a share (Clopper and Pearson, 1934); 0 to 1 of nothing."""
     if of == 0:
         return 0.0, 1.0
-    error = (1 - CONFIDENCE) / 2
+    error = (1 - confidence) / 2
     low = float(special.betaincinv(count, of - count + 1, error)) if count else 0.0
     high = float(special.betaincinv(count + 1, of - count, 1 - error)) if count < of else 1.0
     return low, high
