@@ -1,7 +1,8 @@
 """What the live page costs beside a log: its CPU time, its frames a second, and the throughput that it takes.
 
-Run as root: ``benches/run live`` or ``.venv/bin/python benches/live.py``. 5,000 connections of two hosts on one cable, of
-which each end is a flow, say a byte in turn, and iperf3 sends as fast as it goes, segmentation offloads off; ``parshall tcp`` logs both ends.
+Run as root: ``benches/run live`` or ``.venv/bin/python benches/live.py``. 5,000 connections of two hosts on one cable,
+of which each end is a flow, say a byte in turn, and iperf3 sends as fast as it goes, segmentation offloads off;
+``parshall tcp`` logs both ends.
 In turns, ``parshall live`` follows that log and one client asks for each new frame, four times a second at most, or
 nothing does. Prints one JSON object.
 """
@@ -57,7 +58,7 @@ class Page:
             with urllib.request.urlopen(request) as answer:
                 frame = json.load(answer)
             self._version = frame["version"]
-            self.frames.append({"lines": frame["lines"], "flows_open": frame["flows_open"]})
+            self.frames.append({"lines": frame["lines"], "flows_open": frame["now"]["flows_open"]})
             time.sleep(max(next_s - time.monotonic(), 0))
 
     def end(self) -> None:

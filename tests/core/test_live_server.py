@@ -17,6 +17,7 @@ from written_log import batch_of, flow_row, random_columns, write_log
 from parshall.errors import UsageError
 from parshall.instruments.tcp_log import read
 from parshall.live.listening import listening
+from parshall.live.reporting import Reporter
 from parshall.live.saved import Saved
 from parshall.live.server import Server
 from parshall.live.token import token_in
@@ -73,8 +74,11 @@ class Client:
 
 @contextlib.contextmanager
 def served(path: Path, saved: Path) -> Iterator[Client]:
-    with listening("127.0.0.1", 0) as listener, Watch(path) as watch, Server(watch, Saved(saved), listener) as server:
-        client = Client(server)
+    with contextlib.ExitStack() as stack:
+        reporter = stack.enter_context(Reporter())
+        listener = stack.enter_context(listening("127.0.0.1", 0))
+        watch = stack.enter_context(Watch(path))
+        client = Client(stack.enter_context(Server(watch, Saved(saved, reporter), listener)))
         while not watch.version:
             client.ask("/api/frame?after=0&count=0")
         yield client
@@ -255,6 +259,9 @@ def test_a_token_file_is_made_for_its_owner_only_and_kept(tmp_path: Path) -> Non
     link.symlink_to("/dev/zero")
     with pytest.raises(UsageError, match="not a regular file"):
         token_in(link)
+    for name, reason in ((tmp_path, "Is a directory"), (tmp_path / "no/such", "No such file or directory")):
+        with pytest.raises(UsageError, match=f"^--token-file {name}: {reason}; name another file$"):
+            token_in(name)
 
 
 def test_control_groups_have_the_names_that_people_know() -> None:

@@ -95,7 +95,8 @@ def test_the_page_follows_a_connection_as_ss_does_and_goes_back(
             # Back to the end of the first round: what came later is not there.
             evaluated(
                 "(() => { const slider = document.getElementById('when');"
-                f" slider.value = {times[0]}; slider.dispatchEvent(new Event('input')); }})()"
+                f" slider.value = ({times[0]} - frame.kept_ms[1]) / 1000;"
+                " slider.dispatchEvent(new Event('input')); })()"
             )
             until("the first round is shown", lambda: acked() == 300_000)
             transfer(active, passive, 100_000)
@@ -107,6 +108,14 @@ def test_the_page_follows_a_connection_as_ss_does_and_goes_back(
             on_page(lambda page: page.get_by_role("button", name="Save as log").click())
             saving = "document.getElementById('saved').textContent.startsWith('saved in ')"
             until("it is saved", lambda: evaluated(saving))
+
+            def heading(page: "Page") -> str:
+                with page.context.expect_page() as report:
+                    page.get_by_role("button", name="Open as report").click()
+                return report.value.locator("h1").inner_text()
+
+            # After the privileges were given up, too.
+            assert "live-" in on_page(heading)
         ended = live.end(signal.SIGINT)
     assert ended.returncode == 0, ended.stderr
     # What it wrote for itself is gone, and its account balances.

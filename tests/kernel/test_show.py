@@ -134,7 +134,7 @@ def test_a_finished_log_is_one_table(pair: Any, tmp_path: Path) -> None:
     # FIN has a number, too.
     assert [row["acked"] for row in rows] == ["400k", "20k"]
     assert {row["state"] for row in rows} == {"fin"}
-    assert more == "1 more flows; --count or --sort shows others"
+    assert more == "1 more flow; --count or --sort shows others"
     answer = run("show", path, "--json", "--sort", "flow")
     shown = json.loads(answer.stdout)
     assert shown["complete"]

@@ -137,7 +137,8 @@ def command(
                 say("gen", f"sends by af-packet, which is slower than xdp: {generator.backend_reason}")
             watch("gen", generator, stopping, partial(_progress, count=count), quiet=quiet)
     report = generator.stop()
-    show(*([json.dumps(report.account)] if as_json else account_lines(report.account, duration)))
+    if as_json or not quiet:
+        show(*([json.dumps(report.account)] if as_json else account_lines(report.account, duration)))
     error = report.account["error"]
     if error is not None:
         say("gen", f"{error}; the account covers what was sent until then")

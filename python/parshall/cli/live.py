@@ -13,6 +13,7 @@ from parshall.cli import options
 from parshall.cli.confinement import confine
 from parshall.cli.options import count_option, port_option, size_option, time_option, whole_option
 from parshall.errors import UsageError
+from parshall.host import privileges
 from parshall.host.messages import report_start, say, show
 from parshall.host.quantities import many, parse_address
 from parshall.host.rotation import Rotation
@@ -48,8 +49,12 @@ def command(
         Path | None,
         typer.Option("--token-file", metavar="FILE", help="Keep the address's token there, so that it stays the same"),
     ] = None,
-    keep: Annotated[float, time_option("--keep", help="How far one can go back")] = _KEEP_S,
-    memory: Annotated[int, size_option("--memory", help="Memory for what is kept")] = _MEMORY_BYTES,
+    keep: Annotated[
+        float | None, time_option("--keep", help=f"How far one can go back [default: {_KEEP_S / 60:g}m]")
+    ] = None,
+    memory: Annotated[
+        int | None, size_option("--memory", help=f"Memory for what is kept [default: {_MEMORY_BYTES >> 20}M]")
+    ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for spans that are saved")
     ] = Path(),
@@ -71,8 +76,10 @@ def command(
 ) -> int:
     """Show what runs on a page of this host: flows, accept queues, what the measuring lost and cost."""
     address, number = parse_address("--listen", listen)
-    if memory < _MEMORY_BYTES_MIN:
-        raise UsageError(f"--memory {memory}: expected at least 1M")
+    keep_s = _KEEP_S if keep is None else keep
+    memory_bytes = _MEMORY_BYTES if memory is None else memory
+    if memory_bytes < _MEMORY_BYTES_MIN:
+        raise UsageError(f"--memory {memory_bytes}: expected at least 1M")
     chosen = {"port": port, "host": host, "cgroup": cgroup, "netns": netns, "pid": pid}
     if log is not None:
         given = [name for name, value in chosen.items() if value] + (["ppl"] if ppl != 1 else [])
@@ -83,6 +90,7 @@ def command(
     if tui and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("--tui: this is no terminal; in a pipe, `parshall show --follow LOG` shows the flows of a log")
     from parshall.live.listening import listening
+    from parshall.live.reporting import Reporter
     from parshall.live.token import token_in
 
     with contextlib.ExitStack() as stack:
@@ -91,11 +99,13 @@ def command(
         listener = None if tui else stack.enter_context(listening(address, number))
         own = None
         if log is None:
-            own, path = _own_log(stack, stopping, keep, ppl, chosen)
+            own, path = _own_log(stack, stopping, keep_s, ppl, chosen)
         else:
             path = log
+        # After the privileges are given up, nothing can be started.
+        reporter = None if tui else stack.enter_context(Reporter())
         # Before libraries have threads of their own, which could not give anything up.
-        confine("live", [path, output / "span"])
+        confine("live", [path, output / "span"], has_child=reporter is not None)
         # What it costs is counted from then on: the time of these imports is not a part of it.
         from parshall.live.saved import Saved
         from parshall.live.watch import Watch
@@ -104,8 +114,8 @@ def command(
             from parshall.live.tui import LiveApp
         else:
             from parshall.live.server import Server
-        watch = stack.enter_context(Watch(path, keep_s=keep, memory_bytes=memory, writes=own is not None))
-        saved = Saved(output)
+        watch = stack.enter_context(Watch(path, keep_s=keep_s, memory_bytes=memory_bytes, writes=own is not None))
+        saved = Saved(output, reporter)
         end_s = None if duration is None else time.monotonic() + duration
 
         def is_over() -> bool:
@@ -121,11 +131,18 @@ def command(
             server = stack.enter_context(Server(watch, saved, listener, token))
             if as_json:
                 print(json.dumps({"url": server.url, "log": str(path)}), flush=True)
+            elif quiet:
+                # Nobody can open the page without it.
+                print(server.url, flush=True)
             report_start("live", f"{'logging; ' if own else ''}open {server.url}", quiet=quiet)
             if not quiet and address in ("0.0.0.0", "::"):
-                say("live", "every host that reaches this one can ask for the page; only its token protects it")
+                say("live", "other hosts open it by a name or address of this one; only its token protects it")
             while not is_over():
                 stopping.wait(_POLL_S)
+            if not quiet:
+                say("live", "ending")
+        # It ends at once; a second Ctrl-C would lose the account.
+        stopping.ignore_interrupts()
         if own is None:
             return 0
         summary = own.stop()
@@ -137,6 +154,7 @@ def _own_log(
 ) -> tuple["TcpLog", Path]:
     from parshall.instruments.tcp import TcpLog
 
+    privileges.require_bpf("live")
     directory = stack.enter_context(TemporaryDirectory("live"))
     path = directory / "live.arrow"
     log = TcpLog(

@@ -197,7 +197,7 @@ def _table_lines(table: "pl.DataFrame", count: int | None) -> Iterator[str]:
         cells = (row[name].ljust(widths[name]) if name in left else row[name].rjust(widths[name]) for name in names)
         yield "  ".join(cells).rstrip()
     if table.height > len(rows):
-        yield f"{table.height - len(rows):,} more flows; --count or --sort shows others"
+        yield f"{many(table.height - len(rows), 'more flow')}; --count or --sort shows others"
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:

@@ -27,6 +27,8 @@ _RATES: _Schema = dict.fromkeys(("acked_Mbps", "received_Mbps", "retransmitted_p
 _MARKS: _Schema = {"records": pl.UInt64, "ended": pl.Boolean}
 
 
+# A flow that ended is shown for so long.
+_LINGER_NS = 10_000_000_000
 # Times whose rows are one frame: few frames are quick to search.
 _TIMES_OF_FRAME = 64
 
@@ -74,12 +76,14 @@ class History:
         return self._moments[-1].time_ns if self._moments else None
 
     def add(self, time_ns: int, table: pl.DataFrame) -> list[int]:
-        """Add the flows at a time, see `FlowStates.table`; return those that ended before all that is kept."""
+        """Add the flows at a time, see `FlowStates.table`; return those that ended some time ago: no more comes."""
         schema = _CHANGING | _MARKS
         now = table.select(*schema).cast(pl.Schema(schema)) if table.width else pl.DataFrame(schema=schema)
         elapsed_s = (time_ns - self._moments[-1].time_ns) / 1e9 if self._moments else 0.0
         changed = _changed(now, self._last, elapsed_s)
-        self._last = now
+        is_gone = pl.col("ended").fill_null(False) & (pl.col("end_ns") < time_ns - _LINGER_NS)
+        gone = now.filter(is_gone)["flow"].to_list()
+        self._last = now.filter(~is_gone) if gone else now
         total = {"time_ns": time_ns} | {name: changed[name].sum() for name in _RATES}
         self._moments.append(_Moment(time_ns, elapsed_s, changed.height, total))
         rows = changed.select(pl.lit(time_ns, pl.Int64).alias("time_ns"), *_CHANGING, *_RATES)
@@ -91,7 +95,8 @@ class History:
                 self._frames[-1] = self._frames[-1].rechunk()
             self._frames.append(rows)
             self._times_of_newest = 1
-        return self._forget(time_ns)
+        self._forget(time_ns)
+        return gone
 
     def at(self, time_ns: int | None = None) -> tuple[int, pl.DataFrame]:
         """Return the newest time that is not after another one (None: the newest), and the flows as they were then.
@@ -112,7 +117,7 @@ class History:
             rows, flows = self._frames[-1], self._last.select(*_CHANGING)
         else:
             rows = self._rows(pl.col("time_ns") <= newest_ns)
-            flows = _newest_of([self._base, rows])
+            flows = _still_shown(_newest_of([self._base, rows]), newest_ns)
         rates = rows.filter(pl.col("time_ns") == newest_ns).select("flow", *_RATES)
         flows = flows.join(rates, on="flow", how="left", maintain_order="left")
         return newest_ns, flows.with_columns(pl.col(name).fill_null(0) for name in _RATES)
@@ -132,7 +137,7 @@ class History:
         chosen = (pl.col("flow") == flow) & (pl.col("time_ns") > (self.begin_ns or 0))
         return self._rows(chosen).select("time_ns", "cwnd_segments", "srtt_ms", *_RATES)
 
-    def _forget(self, time_ns: int) -> list[int]:
+    def _forget(self, time_ns: int) -> None:
         taken_bytes = sum(frame.estimated_size() for frame in self._frames)
         row_bytes = taken_bytes / max(sum(frame.height for frame in self._frames), 1)
         count = 0
@@ -141,7 +146,7 @@ class History:
         ):
             count += self._moments.popleft().changed
         if not count:
-            return []
+            return
         oldest = []
         while count:
             frame = self._frames.popleft()
@@ -149,12 +154,16 @@ class History:
             count -= oldest[-1].height
             if oldest[-1].height < frame.height or not self._frames:
                 self._frames.appendleft(frame[oldest[-1].height :])
-        base = _newest_of([self._base, *oldest])
-        is_gone = pl.col("ended").fill_null(False) & (pl.col("end_ns") < self._moments[0].time_ns)
-        self._base = base.filter(~is_gone)
-        gone = base.filter(is_gone).join(self._last.filter("ended"), on="flow", how="semi")["flow"]
-        self._last = self._last.filter(~pl.col("flow").is_in(gone.implode()))
-        return gone.to_list()
+        self._base = _still_shown(_newest_of([self._base, *oldest]), self._moments[0].time_ns)
+
+    def flows(self) -> pl.Series:
+        """Return the numbers of the flows that are kept, at any time."""
+        return pl.concat([frame["flow"] for frame in (self._base, self._last, *self._frames)]).unique()
+
+
+def _still_shown(flows: pl.DataFrame, time_ns: int) -> pl.DataFrame:
+    """Return the flows without those that ended some time before a time."""
+    return flows.filter(~pl.col("ended").fill_null(False) | (pl.col("end_ns") >= time_ns - _LINGER_NS))
 
 
 def _newest_of(frames: list[pl.DataFrame]) -> pl.DataFrame:

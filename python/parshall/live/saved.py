@@ -4,16 +4,13 @@ import contextlib
 import os
 import secrets
 import shutil
-import subprocess
-import sys
 import threading
 from datetime import datetime
 from pathlib import Path
 
 from parshall.errors import ParshallError, UsageError
 from parshall.instruments.tcp_log import files_of
-
-_REPORT_TIME_MAX_S = 600
+from parshall.live.reporting import Reporter
 
 
 class Saved:
@@ -23,10 +20,13 @@ class Saved:
     ----------
     directory : path-like
         Each span is a directory in it.
+    reporter : Reporter, optional
+        Makes their reports.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], reporter: Reporter | None = None) -> None:
         self._directory = Path(directory)
+        self._reporter = reporter
         self._spans: dict[str, Path] = {}
         self._lock = threading.Lock()
         self.reports: dict[str, Path] = {}
@@ -75,12 +75,9 @@ class Saved:
             path = self._spans.get(name)
         if path is None:
             raise UsageError("nothing was saved under this name")
-        command = [sys.executable, "-m", "parshall", "report", str(path)]
-        made = subprocess.run(command, capture_output=True, text=True, timeout=_REPORT_TIME_MAX_S, check=False)
-        page = path / "report.html"
-        if made.returncode or not page.exists():
-            reason = made.stderr.strip().rsplit("\n", 1)[-1] or f"exit status {made.returncode}"
-            raise ParshallError(f"the report of {path} could not be made: {reason}")
+        if self._reporter is None:
+            raise UsageError("nothing makes reports here")
+        page = self._reporter.make(path)
         key = secrets.token_urlsafe(24)
         with self._lock:
             self.reports[key] = page

@@ -67,7 +67,9 @@ class Server:
         """Its port."""
         self.token = token or new_token()
         """Who has it may see the page's numbers."""
-        name = f"[{host}]" if ":" in host else host
+        # An address that stands for all of a host's is none that a browser can open.
+        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        name = f"[{here}]" if ":" in here else here
         self.url = f"http://{name}:{self.port}/#{self.token}"
         """Where the page is; browsers do not send what follows the #."""
         names = {f"{name}:{self.port}"} | ({f"localhost:{self.port}"} if host in ("127.0.0.1", "::1") else set())
@@ -95,7 +97,8 @@ class Server:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._server.should_exit = True
+        # Requests that wait for news are not waited for.
+        self._server.should_exit = self._server.force_exit = True
         self._thread.join()
         self._socket.close()
 

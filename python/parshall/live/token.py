@@ -23,19 +23,22 @@ def token_in(path: Path) -> str:
     Raises
     ------
     UsageError
-        The file has another content, or others can read or replace it.
-    OSError
-        It cannot be read or made.
+        It cannot be read or made, it has another content, or others can read it.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        token = new_token()
-        with os.fdopen(descriptor, "w") as file:
-            file.write(token + "\n")
-        return token
+        return _read(path) if os.path.lexists(path) else _made(path)
+    except OSError as error:
+        raise UsageError(f"--token-file {path}: {error.strerror}; name another file") from None
+
+
+def _made(path: Path) -> str:
+    token = new_token()
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(token + "\n")
+    return token
+
+
+def _read(path: Path) -> str:
     with open_regular(path) as file:
         found = os.fstat(file.fileno())
         if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o077:

@@ -15,6 +15,8 @@ SORTS = (
 GROUPS = ("process", "unit", "peer_address", "local_port", "peer_port", "state", "cc", "netns")
 LINES_MAX = 500
 FILTER_CHARACTERS_MAX = 200
+UNKNOWN = "?"
+"""The process of a flow whose process is not known."""
 # Of these, a word of a filter may be a part.
 _TEXTS = ("process", "unit", "local", "peer", "state", "cc")
 _SUMS = ("acked", "received", "acked_Mbps", "received_Mbps", "retr")
@@ -113,7 +115,7 @@ def described(table: pl.DataFrame) -> pl.DataFrame:
         return table
     return table.select(
         "flow",
-        process=pl.col("command").fill_null("?").map_elements(printable, pl.String),
+        process=pl.col("command").fill_null(UNKNOWN).map_elements(printable, pl.String),
         pid="pid",
         unit=pl.col("cgroup").fill_null("").map_elements(unit_of, pl.String),
         local=_end("local"),

@@ -14,7 +14,7 @@ import polars as pl
 from parshall.errors import ParshallError
 from parshall.instruments.flow_states import Follower
 from parshall.live.history import History
-from parshall.live.view import View, described, lines
+from parshall.live.view import UNKNOWN, View, described, lines
 
 DEFAULT_KEEP_S = 900.0
 DEFAULT_MEMORY_BYTES = 256 << 20
@@ -22,6 +22,8 @@ _POLL_S = 0.1
 # Between two moments that are kept.
 _STEP_NS = 250_000_000
 _VIEWS_KEPT = 32
+# Between two looks for names of flows that are not kept any more.
+_VERSIONS_TO_TIDY = 64
 
 
 class Watch:
@@ -60,7 +62,6 @@ class Watch:
         self._history = History(keep_s, memory_bytes)
         self._facts = pl.DataFrame()
         self._account: dict[str, Any] = {"has_ended": False, "records": 0, "ledger": None, "listeners": []}
-        self._account |= {"flows": 0, "flows_open": 0}
         self._reader_cpu_s = 0.0
         self._problem: str | None = None
         self._version = 0
@@ -122,22 +123,31 @@ class Watch:
         table = states.table()
         with self._lock:
             gone = self._history.add(until_ns, table) if until_ns else []
+            self._name(table)
             if gone:
                 self._follower.forget(gone)
-                table = table.filter(~pl.col("flow").is_in(gone))
-            known = self._facts["flow"] if self._facts.width else pl.Series([], dtype=pl.UInt32)
-            # Names that came late replace those that were missing.
-            self._facts = described(table) if table.height != known.len() or self._version % 16 == 0 else self._facts
             self._account = {
                 "has_ended": has_ended,
                 "records": states.records,
                 "ledger": states.account(),
                 "listeners": _refusing(self._follower.listeners.values()),
-                "flows": table.height,
-                "flows_open": int((~table["ended"].fill_null(False)).sum()) if table.width else 0,
             }
             self._reader_cpu_s = states.ledger.get("cost", {}).get("reader_cpu_s", 0.0)
             self._version += 1
+
+    def _name(self, table: pl.DataFrame) -> None:
+        """Take in what never changes of flows: of new ones, and of those whose names came late."""
+        if not table.width:
+            return
+        named = self._facts
+        if named.width:
+            named = named.filter(pl.col("peer").is_not_null() & (pl.col("process") != UNKNOWN))
+            table = table.filter(~pl.col("flow").is_in(named["flow"].implode()))
+        if table.height:
+            others = self._facts.filter(~pl.col("flow").is_in(table["flow"].implode())) if self._facts.width else named
+            self._facts = pl.concat([each for each in (others, described(table)) if each.width])
+        if self._version % _VERSIONS_TO_TIDY == 0:
+            self._facts = self._facts.filter(pl.col("flow").is_in(self._history.flows().implode()))
 
     def frame(self, view: View) -> bytes:
         """Return a view of the newest moment, or of an earlier one, as JSON."""
@@ -148,6 +158,8 @@ class Watch:
         time_ns, flows = self._history.at(view.at_ns)
         total, columns = lines(self._facts, flows, view)
         sums = flows.select("acked_Mbps", "received_Mbps", "retransmitted_per_s").sum().to_dicts()[0]
+        # Of a flow that is not in the flow table yet, it is unknown.
+        sums["flows_open"] = int((~flows["ended"]).sum())
         frame = {
             "version": version,
             "time_ms": _ms(time_ns),

@@ -137,7 +137,7 @@ function draw(news) {
       (ledger.thinned ? " Packets are thinned: rates are complete, states and times are those of logged packets." : "");
   }
   $("page").textContent = percent(news.page_cpu_share);
-  $("open").textContent = past || paused ? "-" : whole(news.flows_open);
+  $("open").textContent = whole(news.now.flows_open);
   $("acked").textContent = rate(news.now.acked_Mbps);
   $("received").textContent = rate(news.now.received_Mbps);
   $("retransmitted").textContent = rate(news.now.retransmitted_per_s);
@@ -151,10 +151,11 @@ function drawTime(news) {
   const [first, last] = news.kept_ms;
   const slider = $("when");
   if (first === null) return;
-  slider.min = first;
-  slider.max = last;
-  if (view.at_ms === null && !paused) slider.value = last;
+  // Seconds before the newest time: browsers cut the digits of large values.
+  slider.min = (first - last) / 1000;
+  slider.max = 0;
   const ago_s = (last - news.time_ms) / 1000;
+  if (view.at_ms === null && !paused) slider.value = 0;
   $("shown").textContent = view.at_ms === null ? clock(news.time_ms) : `${clock(news.time_ms)}, ${ago_s.toFixed(0)} s ago`;
   slider.setAttribute("aria-valuetext", $("shown").textContent);
 }
@@ -352,12 +353,11 @@ const shownTime = () => (frame ? frame.time_ms : null);
 $("pause").addEventListener("click", () => pauseTo(!paused));
 $("when").addEventListener("input", () => {
   const slider = $("when");
-  const isNow = Number(slider.value) >= Number(slider.max);
+  const isNow = Number(slider.value) >= 0 || !frame;
   paused = !isNow;
   $("pause").setAttribute("aria-pressed", String(paused));
   $("pause").textContent = paused ? "Go on" : "Pause";
-  // Browsers cut the digits of a slider's value.
-  view.at_ms = isNow ? null : Number(slider.value) + 1;
+  view.at_ms = isNow ? null : frame.kept_ms[1] + 1000 * Number(slider.value) + 1;
   changed();
 });
 $("from").addEventListener("click", () => { marks.from = shownTime(); if (marks.until !== null && marks.until < marks.from) marks.until = null; drawMarks(); });
