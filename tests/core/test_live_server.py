@@ -193,6 +193,18 @@ def test_a_span_is_saved_as_a_log_and_has_a_report(client: Client, log: Path) ->
     assert "allow-same-origin" not in headers["Content-Security-Policy"]
 
 
+def test_a_link_among_the_files_of_a_log_is_not_saved(log: Path, tmp_path: Path) -> None:
+    directory, secret, saved = tmp_path / "logs", tmp_path / "secret", tmp_path / "saved"
+    directory.mkdir()
+    saved.mkdir()
+    log.rename(directory / "day.000001.arrow")
+    secret.write_text("of another user")
+    (directory / "day.000002.arrow").symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic links"):
+        Saved(saved).save(directory, 0, 1 << 62)
+    assert list(saved.iterdir()) == []
+
+
 @pytest.mark.parametrize("body", [{}, [], "x", {"from_ms": "nan", "until_ms": 1}, {"from_ms": 1e300, "until_ms": 2}])
 def test_a_span_that_is_none_is_refused(client: Client, body: Any, tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())

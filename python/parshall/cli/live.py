@@ -101,7 +101,8 @@ def command(
         if log is None:
             own, path = _own_log(stack, stopping, keep_s, ppl, chosen)
         else:
-            path = log
+            # The name may be a link; what is beside it is others' business.
+            path = log.resolve()
         # After the privileges are given up, nothing can be started.
         reporter = None if tui else stack.enter_context(Reporter())
         # Before libraries have threads of their own, which could not give anything up.

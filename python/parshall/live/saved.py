@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 import threading
 from datetime import datetime
 from pathlib import Path
@@ -47,15 +48,18 @@ class Saved:
             raise UsageError("nothing of that time is kept any more; save a later one")
         path = self._made()
         lost = 0
-        for file in chosen:
-            try:
-                shutil.copyfile(file, path / file.name)
-            except FileNotFoundError:
-                # Rotation was faster.
-                lost += 1
-        if lost == len(chosen):
-            path.rmdir()
-            raise UsageError("nothing of that time is kept any more; save a later one")
+        try:
+            for file in chosen:
+                try:
+                    _copy(file, path / file.name)
+                except FileNotFoundError:
+                    # Rotation was faster.
+                    lost += 1
+            if lost == len(chosen):
+                raise UsageError("nothing of that time is kept any more; save a later one")
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         with self._lock:
             self._spans[path.name] = path
         return path, f"{lost} of {len(chosen)} files were removed meanwhile" if lost else None
@@ -82,6 +86,16 @@ class Saved:
         with self._lock:
             self.reports[key] = page
         return key
+
+
+def _copy(file: Path, target: Path) -> None:
+    """Copy a file of a log; a link may lead to what its owner may not read."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as source:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UsageError(f"{file}: is not a regular file, and is not saved")
+        with target.open("xb") as copy:
+            shutil.copyfileobj(source, copy)
 
 
 def _files_between(files: list[Path], begin_ns: int, end_ns: int) -> list[Path]:
