@@ -11,7 +11,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.confinement import confine
-from parshall.cli.options import count_option, port_option, size_option, time_option, whole_option
+from parshall.cli.options import chosen_cgroup, count_option, port_option, size_option, time_option, whole_option
 from parshall.errors import UsageError
 from parshall.host import privileges
 from parshall.host.messages import report_start, say, show
@@ -63,9 +63,9 @@ def command(
     host: Annotated[
         list[str] | None, typer.Option("--host", metavar="A", help="Only flows with this host (repeatable)")
     ] = None,
-    cgroup: Annotated[
-        Path | None, typer.Option("--cgroup", metavar="PATH", help="Only sockets below this cgroup (version 2)")
-    ] = None,
+    cgroup: options.Cgroup = None,
+    unit: options.Unit = None,
+    container: options.Container = None,
     netns: options.Netns = None,
     pid: Annotated[
         list[int] | None, whole_option("--pid", metavar="PID", help="Only sockets of this process (repeatable)")
@@ -80,7 +80,7 @@ def command(
     memory_bytes = _MEMORY_BYTES if memory is None else memory
     if memory_bytes < _MEMORY_BYTES_MIN:
         raise UsageError(f"--memory {memory_bytes}: expected at least 1M")
-    chosen = {"port": port, "host": host, "cgroup": cgroup, "netns": netns, "pid": pid}
+    chosen = {"port": port, "host": host, "cgroup": chosen_cgroup(cgroup, unit, container), "netns": netns, "pid": pid}
     if log is not None:
         given = [name for name, value in chosen.items() if value] + (["ppl"] if ppl != 1 else [])
         if given:

@@ -122,6 +122,18 @@ def log_file(path: Path | None) -> Path | None:
     return path
 
 
+def chosen_cgroup(cgroup: Path | None, unit: str | None, container: str | None) -> Path | None:
+    """Return the control group that one of the three options names."""
+    given = [name for name, value in (("cgroup", cgroup), ("unit", unit), ("container", container)) if value]
+    if len(given) > 1:
+        raise UsageError(f"--{given[1]}: does not go with --{given[0]}; give one of them")
+    if unit is None and container is None:
+        return cgroup
+    from parshall.host import cgroups
+
+    return cgroups.of_unit(unit) if unit is not None else cgroups.of_container(str(container))
+
+
 Interface = Annotated[str, typer.Option("-i", "--interface", metavar="IF", help="Network interface")]
 Netns = Annotated[str | None, typer.Option("--netns", metavar="NAME", help="Network namespace: name or path")]
 Duration = Annotated[float | None, time_option("-d", "--duration", help="Stop after this time: 90, 500ms, 10m, 1h")]
@@ -134,6 +146,13 @@ RotateSize = Annotated[int | None, size_option("--rotate-size", help="Start a ne
 RotateTime = Annotated[float | None, time_option("--rotate-time", help="Start a new file after this time")]
 RotateFiles = Annotated[int | None, count_option("--rotate-files", help="Keep the newest N files")]
 Keep = Annotated[float | None, time_option("--keep", help="Remove rotated files that are older than this")]
+Cgroup = Annotated[
+    Path | None, typer.Option("--cgroup", metavar="PATH", help="Only sockets below this cgroup (version 2)")
+]
+Unit = Annotated[str | None, typer.Option("--unit", metavar="NAME", help="Only sockets of this unit of systemd")]
+Container = Annotated[
+    str | None, typer.Option("--container", metavar="NAME", help="Only sockets of this container: name or ID")
+]
 Seed = Annotated[int, whole_option("--seed", metavar="N", help="Seed of all random numbers")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only")]

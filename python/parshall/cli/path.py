@@ -10,7 +10,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
-from parshall.cli.options import count_option, log_file, ring_bytes, share_option
+from parshall.cli.options import chosen_cgroup, count_option, log_file, ring_bytes, share_option
 from parshall.cli.path_beside import Beside
 from parshall.cli.path_text import NO_COST, PROBE_COST_S, stage_lines, summary_lines
 from parshall.cli.watch import watch
@@ -54,9 +54,9 @@ def command(
         typer.Option("-i", "--interface", metavar="IF", help="Only packets that begin here (repeatable)"),
     ] = None,
     netns: options.Netns = None,
-    cgroup: Annotated[
-        Path | None, typer.Option("--cgroup", metavar="PATH", help="Only sockets below this cgroup (version 2)")
-    ] = None,
+    cgroup: options.Cgroup = None,
+    unit: options.Unit = None,
+    container: options.Container = None,
     by: Annotated[
         str,
         typer.Option("--by", metavar="interface|connection|cgroup|command", help="Histograms for each of these, too"),
@@ -93,6 +93,7 @@ def command(
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
     log_file(output)
+    cgroup = chosen_cgroup(cgroup, unit, container)
     beside = Beside(output, tcp_log, capture, interface or [], netns, filter)
     with contextlib.ExitStack() as stack:
         stopping = stack.enter_context(Stopping())

@@ -15,7 +15,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.listener_text import listener_lines
-from parshall.cli.options import count_option, log_file, port_option, ring_bytes, whole_option
+from parshall.cli.options import chosen_cgroup, count_option, log_file, port_option, ring_bytes, whole_option
 from parshall.cli.watch import End, watch
 from parshall.errors import UsageError
 from parshall.host.command import GRACE_S, Command
@@ -50,9 +50,9 @@ def command(
         list[str] | None, typer.Option("--host", metavar="A", help="Only flows with this host (repeatable)")
     ] = None,
     direction: Annotated[str, typer.Option("--direction", metavar="in|out|both", help="Packets to log")] = "both",
-    cgroup: Annotated[
-        Path | None, typer.Option("--cgroup", metavar="PATH", help="Only sockets below this cgroup (version 2)")
-    ] = None,
+    cgroup: options.Cgroup = None,
+    unit: options.Unit = None,
+    container: options.Container = None,
     netns: options.Netns = None,
     pid: Annotated[
         list[int] | None, whole_option("--pid", metavar="PID", help="Only sockets of this process (repeatable)")
@@ -74,6 +74,7 @@ def command(
     as_json: options.Json = False,
 ) -> int:
     """Log the state of TCP connections at every packet, with what the logging lost and cost."""
+    cgroup = chosen_cgroup(cgroup, unit, container)
     if cmd and cgroup:
         raise UsageError(f"--cgroup {cgroup}: CMD runs in a cgroup of its own; give one or the other")
     if cmd and pid:

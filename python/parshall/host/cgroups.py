@@ -1,11 +1,21 @@
-"""Temporary control groups, named after the process that owns them."""
+"""Control groups: temporary ones, named after the process that owns them, and those of units and containers."""
 
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from parshall.errors import ParshallError, file_error
+from parshall.errors import ParshallError, UsageError, file_error, printable
 from parshall.host import names, privileges, removal
+from parshall.host.input_file import read_json
 from parshall.host.temporary import lock
+
+_UNIT_KINDS = (".service", ".scope", ".slice")
+_ID_LETTERS = 64
+# docker-ID.scope, cri-containerd-ID.scope, crio-ID.scope, libpod-ID.scope; without systemd: ID.
+_CONTAINER = re.compile(r"(?:[a-z]+-)*([0-9a-f]{64})(?:\.scope)?")
+_DOCKER = Path("/var/lib/docker/containers")
+_PODMAN = Path("/var/lib/containers/storage/overlay-containers/containers.json")
 
 
 class TemporaryCgroup:
@@ -47,3 +57,77 @@ class TemporaryCgroup:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def of_unit(unit: str) -> Path:
+    """Return the control group of a unit of systemd.
+
+    Parameters
+    ----------
+    unit : str
+        Its name; ``nginx`` is ``nginx.service``.
+
+    Raises
+    ------
+    UsageError
+        No such unit runs, or several do, of different users.
+    """
+    wanted = unit if unit.endswith(_UNIT_KINDS) else f"{unit}.service"
+    found = [path for path in _groups() if path.name == wanted]
+    return _one("--unit", unit, found, "no unit of this name runs; systemctl list-units shows those that do")
+
+
+def of_container(container: str) -> Path:
+    """Return the control group of a container.
+
+    Parameters
+    ----------
+    container : str
+        Its name, as Docker or Podman has it, or the beginning of its ID.
+
+    Raises
+    ------
+    UsageError
+        No such container runs, or several do.
+    """
+    named = {number for name, number in _container_names() if name == container}
+    is_number = re.fullmatch(f"[0-9a-f]{{1,{_ID_LETTERS}}}", container) is not None
+    found = []
+    for path in _groups():
+        match = _CONTAINER.fullmatch(path.name)
+        if match and (match[1] in named or (not named and is_number and match[1].startswith(container))):
+            found.append(path)
+    return _one("--container", container, found, "no container of this name or ID runs; give the beginning of its ID")
+
+
+def _groups() -> Iterator[Path]:
+    """Yield the directories of the cgroup-v2 hierarchy."""
+    for mount in names.cgroup2_mounts():
+        # Groups come and go meanwhile.
+        for directory, _, _ in os.walk(mount, onerror=None):
+            yield Path(directory)
+
+
+def _one(option: str, name: str, found: list[Path], reason: str) -> Path:
+    if not found:
+        raise UsageError(f"{option} {printable(name)}: {reason}")
+    # A group with others below it is a container's, or a unit's, too, if its own parent is not.
+    outermost = [path for path in found if not any(other in path.parents for other in found)]
+    if len(set(outermost)) > 1:
+        others = ", ".join(map(str, sorted(set(outermost))[:3]))
+        raise UsageError(f"{option} {printable(name)}: is the name of several; give one of them as --cgroup: {others}")
+    return outermost[0]
+
+
+def _container_names() -> Iterator[tuple[str, str]]:
+    """Yield names and IDs of the containers that Docker and Podman know."""
+    for path in _DOCKER.glob("*/config.v2.json"):
+        try:
+            yield str(read_json(path)["Name"]).removeprefix("/"), path.parent.name
+        except (OSError, ValueError, KeyError, TypeError, UsageError):
+            continue
+    try:
+        containers = read_json(_PODMAN)
+        yield from ((str(name), str(one["id"])) for one in containers for name in one["names"])
+    except (OSError, ValueError, KeyError, TypeError, UsageError):
+        return
