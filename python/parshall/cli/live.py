@@ -11,7 +11,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.confinement import confine
-from parshall.cli.options import chosen_cgroup, count_option, port_option, size_option, time_option, whole_option
+from parshall.cli.options import count_option, port_option, size_option, time_option, whole_option
 from parshall.errors import UsageError
 from parshall.host import privileges
 from parshall.host.messages import report_start, say, show
@@ -80,7 +80,8 @@ def command(
     memory_bytes = _MEMORY_BYTES if memory is None else memory
     if memory_bytes < _MEMORY_BYTES_MIN:
         raise UsageError(f"--memory {memory_bytes}: expected at least 1M")
-    chosen = {"port": port, "host": host, "cgroup": chosen_cgroup(cgroup, unit, container), "netns": netns, "pid": pid}
+    chosen = {"port": port, "host": host, "cgroup": cgroup, "netns": netns, "pid": pid}
+    chosen |= {"unit": unit, "container": container}
     if log is not None:
         given = [name for name, value in chosen.items() if value] + (["ppl"] if ppl != 1 else [])
         if given:
@@ -134,7 +135,7 @@ def command(
                 print(json.dumps({"url": server.url, "log": str(path)}), flush=True)
             elif quiet:
                 # Nobody can open the page without it.
-                print(server.url, flush=True)
+                show(server.url)
             report_start("live", f"{'logging; ' if own else ''}open {server.url}", quiet=quiet)
             if not quiet and address in ("0.0.0.0", "::"):
                 say("live", "other hosts open it by a name or address of this one; only its token protects it")

@@ -122,18 +122,6 @@ def log_file(path: Path | None) -> Path | None:
     return path
 
 
-def chosen_cgroup(cgroup: Path | None, unit: str | None, container: str | None) -> Path | None:
-    """Return the control group that one of the three options names."""
-    given = [name for name, value in (("cgroup", cgroup), ("unit", unit), ("container", container)) if value]
-    if len(given) > 1:
-        raise UsageError(f"--{given[1]}: does not go with --{given[0]}; give one of them")
-    if unit is None and container is None:
-        return cgroup
-    from parshall.host import cgroups
-
-    return cgroups.of_unit(unit) if unit is not None else cgroups.of_container(str(container))
-
-
 Interface = Annotated[str, typer.Option("-i", "--interface", metavar="IF", help="Network interface")]
 Netns = Annotated[str | None, typer.Option("--netns", metavar="NAME", help="Network namespace: name or path")]
 Duration = Annotated[float | None, time_option("-d", "--duration", help="Stop after this time: 90, 500ms, 10m, 1h")]

@@ -10,7 +10,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
-from parshall.cli.options import chosen_cgroup, count_option, log_file, ring_bytes, share_option
+from parshall.cli.options import count_option, log_file, ring_bytes, share_option
 from parshall.cli.path_beside import Beside
 from parshall.cli.path_text import NO_COST, PROBE_COST_S, stage_lines, summary_lines
 from parshall.cli.watch import watch
@@ -93,7 +93,6 @@ def command(
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
     log_file(output)
-    cgroup = chosen_cgroup(cgroup, unit, container)
     beside = Beside(output, tcp_log, capture, interface or [], netns, filter)
     with contextlib.ExitStack() as stack:
         stopping = stack.enter_context(Stopping())
@@ -118,6 +117,8 @@ def command(
             interface=interface or (),
             netns=netns,
             cgroup=cgroup,
+            unit=unit,
+            container=container,
             by=by,
             groups_max=groups_max,
             packets_max=packets_max,
@@ -129,7 +130,7 @@ def command(
             before=start_others,
         )
         with profile:
-            if (cgroup is not None or by == "cgroup") and is_receiver_unknown(profile.options["stages"]):
+            if (cgroup or unit or container or by == "cgroup") and is_receiver_unknown(profile.options["stages"]):
                 say("path", "what comes in has no control group without the stage socket_in: add it to --stages")
             if probe_cost and duration is not None and duration < PROBE_COST_S and not quiet:
                 say(

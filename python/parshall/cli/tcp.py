@@ -15,7 +15,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.listener_text import listener_lines
-from parshall.cli.options import chosen_cgroup, count_option, log_file, port_option, ring_bytes, whole_option
+from parshall.cli.options import count_option, log_file, port_option, ring_bytes, whole_option
 from parshall.cli.watch import End, watch
 from parshall.errors import UsageError
 from parshall.host.command import GRACE_S, Command
@@ -74,9 +74,9 @@ def command(
     as_json: options.Json = False,
 ) -> int:
     """Log the state of TCP connections at every packet, with what the logging lost and cost."""
-    cgroup = chosen_cgroup(cgroup, unit, container)
-    if cmd and cgroup:
-        raise UsageError(f"--cgroup {cgroup}: CMD runs in a cgroup of its own; give one or the other")
+    named = [(name, each) for name, each in (("cgroup", cgroup), ("unit", unit), ("container", container)) if each]
+    if cmd and named:
+        raise UsageError(f"--{named[0][0]} {named[0][1]}: CMD runs in a cgroup of its own; give one or the other")
     if cmd and pid:
         raise UsageError(f"--pid {pid[0]}: with CMD, its sockets are logged; give one or the other")
     if cmd and str(output) == "-":
@@ -98,6 +98,8 @@ def command(
             host=host or (),
             direction=direction,
             cgroup=child.cgroup if child else cgroup,
+            unit=unit,
+            container=container,
             netns=netns,
             pid=pid or (),
             buffer_bytes=ring_bytes(buffer),

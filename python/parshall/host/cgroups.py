@@ -100,6 +100,18 @@ def of_container(container: str) -> Path:
     return _one("--container", container, found, "no container of this name or ID runs; give the beginning of its ID")
 
 
+def chosen(
+    cgroup: str | os.PathLike[str] | None, unit: str | None, container: str | None
+) -> str | os.PathLike[str] | None:
+    """Return the control group that one of three arguments names: a path, a unit, a container; None: none does."""
+    given = [name for name, value in (("cgroup", cgroup), ("unit", unit), ("container", container)) if value]
+    if len(given) > 1:
+        raise UsageError(f"--{given[1]}: does not go with --{given[0]}; give one of them")
+    if unit is not None:
+        return of_unit(unit)
+    return cgroup if container is None else of_container(container)
+
+
 def _groups() -> Iterator[Path]:
     """Yield the directories of the cgroup-v2 hierarchy."""
     for mount in names.cgroup2_mounts():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parshall.errors import UsageError
-from parshall.host import namespaces, privileges
+from parshall.host import cgroups, namespaces, privileges
 from parshall.host.environment import as_json, environment
 from parshall.host.rotation import ONE_FILE, Rotation
 from parshall.host.session import Session, Summary, check_choice, request_json
@@ -64,6 +64,10 @@ class TcpLog(Session[LogSummary]):
         Which packets are observed.
     cgroup : path-like, optional
         Log only sockets below this directory of the cgroup-v2 hierarchy.
+    unit : str, optional
+        Log only sockets of this unit of systemd: of its control group when the log begins.
+    container : str, optional
+        Log only sockets of this container: its name, as Docker or Podman has it, or the beginning of its ID.
     netns : path-like or str, optional
         Log only sockets of this network namespace, by name (``ip netns``) or path.
     pid : int or sequence of int
@@ -111,6 +115,8 @@ class TcpLog(Session[LogSummary]):
         host: str | Sequence[str] = (),
         direction: str = "both",
         cgroup: str | os.PathLike[str] | None = None,
+        unit: str | None = None,
+        container: str | None = None,
         netns: str | os.PathLike[str] | None = None,
         pid: int | Sequence[int] = (),
         buffer_bytes: int = DEFAULT_RING_BYTES,
@@ -143,6 +149,7 @@ class TcpLog(Session[LogSummary]):
         for number in pids:
             _check_process(number)
         privileges.require_bpf("tcp")
+        cgroup = cgroups.chosen(cgroup, unit, container)
         from parshall import _native
 
         # Held open, because the kernel reuses the inode numbers of removed namespaces.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parshall.errors import UsageError
-from parshall.host import namespaces, privileges
+from parshall.host import cgroups, namespaces, privileges
 from parshall.host.environment import as_json, environment
 from parshall.host.session import Session, Summary, check_choice, check_text, request_json
 from parshall.instruments.path.probe_cost import LESS_PROBES, less_probes
@@ -156,6 +156,10 @@ class PathProfile(Session[PathSummary]):
         Only packets of this network namespace, by name (``ip netns``) or path.
     cgroup : path-like, optional
         Only packets of sockets below this directory of the cgroup-v2 hierarchy.
+    unit : str, optional
+        Only packets of sockets of this unit of systemd: of its control group when the measurement begins.
+    container : str, optional
+        Only packets of sockets of this container: its name, as Docker or Podman has it, or the beginning of its ID.
     by : {"none", "interface", "connection", "cgroup", "command"}
         What has histograms of its own, beside the code paths. A command is the thread that sent a packet; with `reads`
         also the one that last read from its socket.
@@ -203,6 +207,8 @@ class PathProfile(Session[PathSummary]):
         interface: str | Sequence[str] = (),
         netns: str | os.PathLike[str] | None = None,
         cgroup: str | os.PathLike[str] | None = None,
+        unit: str | None = None,
+        container: str | None = None,
         by: str = "none",
         groups_max: int = 256,
         packets_max: int = DEFAULT_PACKETS_MAX,
@@ -213,6 +219,7 @@ class PathProfile(Session[PathSummary]):
         is_stopping: Callable[[], bool] | None = None,
         before: Callable[[], None] = lambda: None,
     ) -> None:
+        cgroup = cgroups.chosen(cgroup, unit, container)
         chosen = list(stages if stages is not None else ALL_STAGES if path else LIGHT_STAGES)
         if stages is None:
             needed = [READY_STAGE] if reads else []
