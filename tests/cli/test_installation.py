@@ -18,6 +18,7 @@ from suites import long_except
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(parshall.__file__).parent
 LOG = ROOT / "tests" / "data" / "small.arrow"
+OF_A_LOG = f"live {LOG} --duration 1"
 # At least one line of each command.
 LINES = {
     "tcp": ["tcp -o x.arrow --duration 1"],
@@ -36,6 +37,7 @@ LINES = {
     "sizes": ["sizes x.sizes --from sizes --to dist"],
     "cpu": ["cpu -- true", "cpu --hooks -- true"],
     "show": [f"show {LOG}"],
+    "live": [OF_A_LOG, "live --duration 1"],
     "report": [f"report {LOG} -o report"],
     "lab": ["lab run model --quick -o lab"],
     "demo": ["demo -o demo --duration 1"],
@@ -146,7 +148,7 @@ def test_without_the_kernel_side_a_command_works_or_says_so(line, for_analysis, 
     if line == "doctor" or line == "doctor --clean":
         assert answer.returncode == 1
         assert "built without the kernel side" in answer.stdout
-    elif name in OF_THE_KERNEL or line == "cpu --hooks -- true":
+    elif (name in OF_THE_KERNEL and line != OF_A_LOG) or line == "cpu --hooks -- true":
         assert answer.returncode == USAGE
         error = one_line(answer)
         assert error.startswith(f"parshall: {name}: this installation is for analysis only: ")

@@ -7,6 +7,7 @@ import re
 import select
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,19 +127,21 @@ def test_the_page_follows_a_connection_as_ss_does_and_goes_back(
     assert flow["acked_bytes"] == 1_000_000
 
 
-def test_a_log_that_another_process_writes_needs_no_privileges(
-    pair: Any, tmp_path: Path, until: Callable[..., None]
-) -> None:
+def test_a_log_that_another_process_writes_needs_no_privileges(pair: Any, until: Callable[..., None]) -> None:
     left, right, address = pair
-    port, path = next(PORTS), tmp_path / "day.arrow"
-    with TcpLog(path, port=port, netns=left.namespace), connection(left, right, address, port) as sides:
-        transfer(*sides, 100_000)
-        until("there are rows", lambda: parshall.read(path).records.num_rows > 0)
-        path.chmod(0o644)
-        for directory in (tmp_path, *tmp_path.parents[:2]):
-            directory.chmod(0o755)
-        command = ["setpriv", "--reuid", "65534", "--clear-groups", "--bounding-set", "-all", PARSHALL, "live", path]
-        answer = subprocess.run([*command, "-d", "1s"], capture_output=True, text=True, cwd="/tmp", timeout=60)
+    port = next(PORTS)
+    # Not below the directory of the tests, which is root's alone.
+    with tempfile.TemporaryDirectory(prefix="live-of-another-") as name:
+        path = Path(name) / "day.arrow"
+        path.parent.chmod(0o755)
+        with TcpLog(path, port=port, netns=left.namespace), connection(left, right, address, port) as sides:
+            transfer(*sides, 100_000)
+            until("there are rows", lambda: parshall.read(path).records.num_rows > 0)
+            path.chmod(0o644)
+            command = ["setpriv", "--reuid", "65534", "--clear-groups", "--bounding-set", "-all", PARSHALL, "live"]
+            answer = subprocess.run(
+                [*command, path, "-d", "1s"], capture_output=True, text=True, cwd="/tmp", timeout=60
+            )
     assert answer.returncode == 0, answer.stderr
     assert "open http://127.0.0.1:" in answer.stderr
 

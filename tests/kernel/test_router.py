@@ -326,7 +326,7 @@ def test_a_router_is_calibrated_before_it_is_measured_in_another_namespace_too(n
 def test_the_length_of_the_backlog_is_found_in_another_namespace_too(bed):
     """It is visible only in the first one."""
     with bed.router.enter():
-        assert calibrating._backlog_packets() == BACKLOG_PACKETS
+        assert calibrating._sysctl("netdev_max_backlog") == BACKLOG_PACKETS
 
 
 def test_a_calibration_before_a_measurement_is_written(monkeypatch, tmp_path):
