@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import pyarrow
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from parshall.errors import UsageError
 from parshall.router import measurement
@@ -219,3 +221,27 @@ def test_an_interrupted_measurement_keeps_the_previous_file(tmp_path, monkeypatc
         made.write(path)
     assert pyarrow.parquet.read_table(path).num_rows == 50_000
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@given(results=st.lists(st.tuples(st.booleans(), st.floats(0.01, 1.0)), min_size=100, max_size=100))
+def test_a_search_stays_within_the_rates_that_it_may_try(results):
+    """Whatever its trials say: those of a router and a generator that are disturbed all the time, too."""
+
+    def trial(pps, number):
+        has_passed, reached = results[number]
+        return Trial(pps, pps * reached, 1000, 0 if has_passed else 1)
+
+    found = search(trial, trials=100, resolution=0.02, loss=0.0, low_pps=5_000.0, high_pps=4e6)
+    assert all(5_000 <= each.pps <= 4e6 for each in found.trials)
+    assert 0 <= found.pps <= max(each.sent_pps for each in found.trials)
+
+
+@pytest.mark.parametrize("has_passed", [True, False])
+def test_a_search_whose_trials_all_end_alike_says_so(has_passed):
+    def trial(pps, number):
+        # Never quite the same rate.
+        return Trial(pps, pps * (0.5 + 0.4 * (number % 7) / 7), 1000, 0 if has_passed else 1)
+
+    found = search(trial, trials=300, resolution=0.02, loss=0.0, low_pps=5_000.0, high_pps=4e6)
+    assert found.pps <= max(each.sent_pps for each in found.trials)
+    assert (found.pps > 0) is has_passed

@@ -168,6 +168,8 @@ class _Staircase:
     # Whether its trials are expected to pass.
     is_below: bool
     step: float
+    # The rates that it may try.
+    range_pps: tuple[float, float]
     surprises: int = 0
     expected: int = 0
     # Rates on which a bet was placed, and whether it was won.
@@ -181,15 +183,26 @@ class _Staircase:
         if self._is_betting:
             self.bets.append((sent_pps, is_expected))
         self._is_betting = is_expected
-        steps = _GROWTH ** max(0, self.expected - _WON) if is_expected else -_BACK * 2.0**self.surprises
+        # Both grow without a bound, and are cut below.
+        steps = _GROWTH ** min(max(0, self.expected - _WON), 64)
+        if not is_expected:
+            steps = -_BACK * 2.0 ** min(self.surprises, 64)
         self.surprises = 0 if is_expected else self.surprises + 1
         self.expected = self.expected + 1 if is_expected else 0
-        self.pps = sent_pps * math.exp(self.step * steps * (1 if self.is_below else -1))
+        low, high = self.range_pps
+        # No step is wider than the range.
+        width = math.log(high / low)
+        self.move_to(sent_pps * math.exp(min(max(self.step * steps * (1 if self.is_below else -1), -width), width)))
+
+    def move_to(self, pps: float) -> None:
+        """Go on at a rate, or at the nearest one that it may try."""
+        self.pps = min(max(pps, self.range_pps[0]), self.range_pps[1])
 
     @property
     def back(self) -> float:
         """Logarithm of its next step back."""
-        return float(self.step * _BACK * 2**self.surprises)
+        low, high = self.range_pps
+        return min(self.step * _BACK * 2.0 ** min(self.surprises, 64), math.log(high / low))
 
     def end_pps(self, needed: float) -> float | None:
         """Return the end of the interval on this side: bets on all rates beyond it have won as much as is needed."""
@@ -243,23 +256,25 @@ def search(
             passed = min(passed, failed)
         # Rates of routers differ by orders of magnitude.
         pps = math.sqrt(passed * failed)
-    below, above = (_Staircase(pps, is_below, _STEP * resolution) for is_below in (True, False))
+    range_pps = (low_pps, high_pps)
+    below, above = (_Staircase(pps, is_below, _STEP * resolution, range_pps) for is_below in (True, False))
     needed = math.log(2 / (1 - CONFIDENCE))
     low, high, highest_pps = 0.0, math.inf, 0.0
     while len(done) < trials:
-        for own in (below, above):
+        for own in (below, above)[: trials - len(done)]:
             own.take(*passes(own.pps))
         # Far from the capacity one of them takes the other one along.
         if above.surprises > 1:
-            below.pps = max(below.pps, above.pps * math.exp(-2 * above.back))
+            below.move_to(max(below.pps, above.pps * math.exp(-2 * above.back)))
         if below.surprises > 1:
-            above.pps = min(above.pps, below.pps * math.exp(2 * below.back))
+            above.move_to(min(above.pps, below.pps * math.exp(2 * below.back)))
         low, high = below.end_pps(needed) or 0.0, above.end_pps(needed) or math.inf
         highest_pps = max(each.sent_pps for each in done)
         if high <= max(low, low_pps) * (1 + resolution) or low * (1 + resolution) >= highest_pps:
             break
     is_limited = high == math.inf and 0 < highest_pps <= low * (1 + resolution)
-    middle = low if is_limited else min(max(math.sqrt(below.pps * above.pps), low), high)
+    # Nothing is known of rates that the generator did not reach.
+    middle = low if is_limited else min(max(math.sqrt(below.pps * above.pps), low), high, highest_pps)
     is_nothing = high <= low_pps * (1 + resolution)
     return Capacity(0.0 if is_nothing else middle, low, high, CONFIDENCE, is_limited, done)
 
