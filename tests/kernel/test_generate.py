@@ -88,7 +88,7 @@ def test_a_checksum_of_udp_that_comes_to_0_is_sent_as_ffff(xdp_link, tmp_path, u
     assert any("listening on" in line for line in iter(tcpdump.stderr.readline, ""))
     account = generator(xdp_link, sizes="64", stamp=True, count=1_000_000).wait().account
     assert account["arrived"] > 500_000
-    until("some came to it", lambda: file.stat().st_size > 24)
+    until("some came to it", lambda: file.exists() and file.stat().st_size > 24)
     tcpdump.send_signal(signal.SIGINT)
     assert tcpdump.wait(60) == 0
     printed = subprocess.run(["tcpdump", "-n", "-x", "-r", file], capture_output=True, text=True, check=True).stdout

@@ -199,7 +199,7 @@ def test_a_stage_that_cannot_be_had_is_named_and_the_others_are_measured(pair: A
     path = tmp_path / "log"
     stages = "netif_rx,receive,tcx_ingress,tcp_receive"
     with Measurement("-o", path, "--netns", sink.namespace, "--stages", stages, "--reads") as measurement, Sender(pair):
-        until("there are rows", lambda: path.stat().st_size > MANY_ROWS_BYTES)
+        until("there are rows", lambda: path.exists() and path.stat().st_size > MANY_ROWS_BYTES)
         result = measurement.end(signal.SIGINT)
     assert result.returncode == 0, result.stderr
     assert "parshall: path: stage tcx_ingress: not measured, " in result.stderr
@@ -278,7 +278,7 @@ def test_after_a_kill_the_log_opens_and_no_program_is_left(pair: Any, until: Any
 def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals, until: Any, tmp_path: Path) -> None:
     path = tmp_path / "log"
     with Sender(pair), Measurement("-o", path, *FEW_STAGES, "--netns", pair[1].namespace) as measurement:
-        until("there are rows", lambda: path.stat().st_size > MANY_ROWS_BYTES)
+        until("there are rows", lambda: path.exists() and path.stat().st_size > MANY_ROWS_BYTES)
         result = measurement.end(number)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
     log = complete_log(path)
@@ -292,7 +292,7 @@ def test_a_log_through_a_fifo(pair: Any, until: Any, tmp_path: Path) -> None:
     os.mkfifo(fifo)
     with copy.open("wb") as file, subprocess.Popen(["cat", str(fifo)], stdout=file) as reader, Sender(pair):
         with Measurement("-o", fifo, *FEW_STAGES, "--netns", pair[1].namespace) as measurement:
-            until("there are rows", lambda: copy.stat().st_size > MANY_ROWS_BYTES)
+            until("there are rows", lambda: copy.exists() and copy.stat().st_size > MANY_ROWS_BYTES)
             result = measurement.end(signal.SIGINT)
         reader.wait(20)
     assert result.returncode == 0, result.stderr
@@ -381,7 +381,7 @@ def test_a_cpu_that_is_taken_offline(pair: Any, until: Any, tmp_path: Path) -> N
         pytest.skip("no CPU of this machine can be taken offline")
     path = tmp_path / "log"
     with Sender(pair), Measurement("-o", path, *FEW_STAGES, "--netns", pair[1].namespace) as measurement:
-        until("there are rows", lambda: path.stat().st_size > MANY_ROWS_BYTES)
+        until("there are rows", lambda: path.exists() and path.stat().st_size > MANY_ROWS_BYTES)
         try:
             try:
                 switch.write_text("0")

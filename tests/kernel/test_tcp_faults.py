@@ -215,7 +215,9 @@ def test_after_a_kill_the_log_opens_and_the_hooks_are_gone(pair: Any, until: Any
     port, path = next(PORTS), tmp_path / "log"
     with Traffic(pair, port), Logger(until, "-o", path, "--port", str(port)) as logger:
         # Two ticks and a bit.
-        until("the log has ticked", lambda: path.stat().st_size > 0 and bool(parshall.read(path).ledger))
+        until(
+            "the log has ticked", lambda: path.exists() and path.stat().st_size > 0 and bool(parshall.read(path).ledger)
+        )
         first = len(parshall.read(path).records)
         until("it has ticked again", lambda: len(parshall.read(path).records) > first)
         process = logger.process
@@ -242,7 +244,7 @@ def test_after_a_kill_the_log_opens_and_the_hooks_are_gone(pair: Any, until: Any
 def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals, until: Any, tmp_path: Path) -> None:
     port, path = next(PORTS), tmp_path / "log"
     with Traffic(pair, port), Logger(until, "-o", path, "--port", str(port)) as logger:
-        until("there are records", lambda: path.stat().st_size > 100_000)
+        until("there are records", lambda: path.exists() and path.stat().st_size > 100_000)
         result = logger.end(number)
     assert (result.returncode, result.stdout) == (0, "")
     log, ledger = check_log(path)
@@ -366,7 +368,7 @@ def test_an_empty_cgroup(tmp_path: Path) -> None:
 def test_a_second_log_to_the_same_file_is_refused(pair: Any, until: Any, tmp_path: Path) -> None:
     port, path = next(PORTS), tmp_path / "log"
     with Traffic(pair, port), Logger(until, "-o", path, "--port", str(port)) as logger:
-        until("there are records", lambda: path.stat().st_size > 100_000)
+        until("there are records", lambda: path.exists() and path.stat().st_size > 100_000)
         second = run("tcp", "-o", path, "--duration", "1")
         assert logger.end(signal.SIGINT).returncode == 0
     assert error_line(second.stderr) == f"{path}: another process is writing it; name another file"
