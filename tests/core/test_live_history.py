@@ -102,6 +102,19 @@ def test_what_moved_before_the_first_time_has_no_rate() -> None:
     assert history.totals()["retransmitted_per_s"].to_list() == [0]
 
 
+def test_an_end_at_a_time_that_is_known_shows_each_flow_once() -> None:
+    history = History(100, 1 << 30)
+    flow = {"records": 1, "end_ns": 1, "acked_bytes": 0, "received_bytes": 0, "retransmitted": 0}
+    flow |= {"cwnd_segments": 1, "state": "ESTABLISHED", "ending": "open", "ended": False}
+    history.add(SECOND_NS, table_of({1: flow}))
+    history.add(2 * SECOND_NS, table_of({1: flow | {"records": 2, "acked_bytes": 1000}}))
+    history.add(
+        2 * SECOND_NS, table_of({1: flow | {"records": 3, "end_ns": SECOND_NS, "acked_bytes": 2000, "ended": True}})
+    )
+    assert history.at()[1].select("flow", "acked_bytes", "acked_Mbps").rows() == [(1, 2000, 0.0)]
+    assert history.totals()["acked_Mbps"].to_list() == pytest.approx([0.008])
+
+
 def test_memory_is_bounded_and_the_newest_stays() -> None:
     history = History(1e6, 20_000)
     flows = {

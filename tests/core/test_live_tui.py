@@ -1,6 +1,7 @@
 """The flows of a watch in a terminal: what its keys do, in 80 columns and 24 lines."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -21,16 +22,18 @@ def driven(
 ) -> None:
     """Run the view of a log, and what a person does with it."""
 
-    async def drive() -> None:
-        with Watch(path) as watch:
-            while not watch.version:
-                await asyncio.sleep(0)
-            app = LiveApp(watch, Saved(saved))
-            async with app.run_test(size=size) as pilot:
-                await pilot.pause()
-                await use(app, pilot)
+    async def drive(watch: Watch) -> None:
+        app = LiveApp(watch, Saved(saved))
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await use(app, pilot)
 
-    asyncio.run(drive())
+    news = threading.Event()
+    watch = Watch(path)
+    watch.on_news = news.set
+    with watch:
+        assert news.wait(60)
+        asyncio.run(drive(watch))
 
 
 def text_of(app: LiveApp, name: str) -> str:

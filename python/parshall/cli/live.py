@@ -11,7 +11,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.confinement import confine
-from parshall.cli.options import count_option, port_option, size_option, time_option, whole_option
+from parshall.cli.options import count_option, size_option, time_option
 from parshall.errors import UsageError
 from parshall.host import privileges
 from parshall.host.messages import report_start, say, show
@@ -59,17 +59,13 @@ def command(
         Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for spans that are saved")
     ] = Path(),
     ppl: Annotated[int, count_option("--ppl", help="Log every N-th packet of each flow")] = 1,
-    port: Annotated[list[int] | None, port_option("--port", help="Only flows with this port (repeatable)")] = None,
-    host: Annotated[
-        list[str] | None, typer.Option("--host", metavar="A", help="Only flows with this host (repeatable)")
-    ] = None,
+    port: options.Ports = None,
+    host: options.Hosts = None,
     cgroup: options.Cgroup = None,
     unit: options.Unit = None,
     container: options.Container = None,
     netns: options.Netns = None,
-    pid: Annotated[
-        list[int] | None, whole_option("--pid", metavar="PID", help="Only sockets of this process (repeatable)")
-    ] = None,
+    pid: options.Pids = None,
     duration: options.Duration = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -134,7 +130,7 @@ def command(
             if as_json:
                 print(json.dumps({"url": server.url, "log": str(path)}), flush=True)
             elif quiet:
-                # Nobody can open the page without it.
+                # The page cannot be opened without it.
                 show(server.url)
             report_start("live", f"{'logging; ' if own else ''}open {server.url}", quiet=quiet)
             if not quiet and address in ("0.0.0.0", "::"):

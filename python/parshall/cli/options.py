@@ -134,6 +134,11 @@ RotateSize = Annotated[int | None, size_option("--rotate-size", help="Start a ne
 RotateTime = Annotated[float | None, time_option("--rotate-time", help="Start a new file after this time")]
 RotateFiles = Annotated[int | None, count_option("--rotate-files", help="Keep the newest N files")]
 Keep = Annotated[float | None, time_option("--keep", help="Remove rotated files that are older than this")]
+Ports = Annotated[list[int] | None, port_option("--port", help="Only flows with this port (repeatable)")]
+Hosts = Annotated[list[str] | None, typer.Option("--host", metavar="A", help="Only flows with this host (repeatable)")]
+Pids = Annotated[
+    list[int] | None, whole_option("--pid", metavar="PID", help="Only sockets of this process (repeatable)")
+]
 Cgroup = Annotated[
     Path | None, typer.Option("--cgroup", metavar="PATH", help="Only sockets below this cgroup (version 2)")
 ]

@@ -15,7 +15,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.listener_text import listener_lines
-from parshall.cli.options import count_option, log_file, port_option, ring_bytes, whole_option
+from parshall.cli.options import count_option, log_file, ring_bytes
 from parshall.cli.watch import End, watch
 from parshall.errors import UsageError
 from parshall.host.command import GRACE_S, Command
@@ -45,18 +45,14 @@ def command(
     on_change: Annotated[
         bool, typer.Option("--on-change", help="Log a packet when cwnd or ssthresh of its flow changed")
     ] = False,
-    port: Annotated[list[int] | None, port_option("--port", help="Only flows with this port (repeatable)")] = None,
-    host: Annotated[
-        list[str] | None, typer.Option("--host", metavar="A", help="Only flows with this host (repeatable)")
-    ] = None,
+    port: options.Ports = None,
+    host: options.Hosts = None,
     direction: Annotated[str, typer.Option("--direction", metavar="in|out|both", help="Packets to log")] = "both",
     cgroup: options.Cgroup = None,
     unit: options.Unit = None,
     container: options.Container = None,
     netns: options.Netns = None,
-    pid: Annotated[
-        list[int] | None, whole_option("--pid", metavar="PID", help="Only sockets of this process (repeatable)")
-    ] = None,
+    pid: options.Pids = None,
     duration: options.Duration = None,
     buffer: Annotated[int, options.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
     policy: options.Policy = "fast",

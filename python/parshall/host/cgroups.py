@@ -123,7 +123,7 @@ def _groups() -> Iterator[Path]:
 def _one(option: str, name: str, found: list[Path], reason: str) -> Path:
     if not found:
         raise UsageError(f"{option} {printable(name)}: {reason}")
-    # A group with others below it is a container's, or a unit's, too, if its own parent is not.
+    # Groups of the name may be inside each other: the outermost has all of them.
     outermost = [path for path in found if not any(other in path.parents for other in found)]
     if len(set(outermost)) > 1:
         others = ", ".join(map(str, sorted(set(outermost))[:3]))

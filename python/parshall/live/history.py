@@ -25,8 +25,6 @@ _CHANGING: _Schema = {
 _RATES: _Schema = dict.fromkeys(("acked_Mbps", "received_Mbps", "retransmitted_per_s"), pl.Float32)
 # A flow changed when one of these did.
 _MARKS: _Schema = {"records": pl.UInt64, "ended": pl.Boolean}
-
-
 # A flow that ended is shown for so long.
 _LINGER_NS = 10_000_000_000
 # Times whose rows are one frame: few frames are quick to search.
@@ -79,11 +77,15 @@ class History:
         """Add the flows at a time, see `FlowStates.table`; return those that ended some time ago: no more comes."""
         schema = _CHANGING | _MARKS
         now = table.select(*schema).cast(pl.Schema(schema)) if table.width else pl.DataFrame(schema=schema)
-        elapsed_s = (time_ns - self._moments[-1].time_ns) / 1e9 if self._moments else 0.0
+        elapsed_s = 0.0
+        if self._moments:
+            # The end of a log may come at a time that is known: it is a time of its own, over which nothing has a rate.
+            newest_ns = self._moments[-1].time_ns
+            elapsed_s = max(time_ns - newest_ns, 0) / 1e9
+            time_ns = max(time_ns, newest_ns + 1)
         changed = _changed(now, self._last, elapsed_s)
-        is_gone = pl.col("ended").fill_null(False) & (pl.col("end_ns") < time_ns - _LINGER_NS)
-        gone = now.filter(is_gone)["flow"].to_list()
-        self._last = now.filter(~is_gone) if gone else now
+        gone = now.filter(_is_over(time_ns))["flow"].to_list()
+        self._last = now.filter(~_is_over(time_ns))
         total = {"time_ns": time_ns} | {name: changed[name].sum() for name in _RATES}
         self._moments.append(_Moment(time_ns, elapsed_s, changed.height, total))
         rows = changed.select(pl.lit(time_ns, pl.Int64).alias("time_ns"), *_CHANGING, *_RATES)
@@ -110,14 +112,16 @@ class History:
         """
         if not self._moments:
             return 0, pl.DataFrame(schema=_CHANGING | _RATES)
-        times = [moment.time_ns for moment in self._moments]
-        # Older than what is kept: the oldest.
-        newest_ns = times[-1] if time_ns is None else times[max(bisect_right(times, time_ns), 1) - 1]
-        if newest_ns == times[-1]:
+        newest_ns = self._moments[-1].time_ns
+        if time_ns is not None and time_ns < newest_ns:
+            times = [moment.time_ns for moment in self._moments]
+            # Older than what is kept: the oldest.
+            newest_ns = times[max(bisect_right(times, time_ns), 1) - 1]
+        if newest_ns == self._moments[-1].time_ns:
             rows, flows = self._frames[-1], self._last.select(*_CHANGING)
         else:
             rows = self._rows(pl.col("time_ns") <= newest_ns)
-            flows = _still_shown(_newest_of([self._base, rows]), newest_ns)
+            flows = _newest_of([self._base, rows]).filter(~_is_over(newest_ns))
         rates = rows.filter(pl.col("time_ns") == newest_ns).select("flow", *_RATES)
         flows = flows.join(rates, on="flow", how="left", maintain_order="left")
         return newest_ns, flows.with_columns(pl.col(name).fill_null(0) for name in _RATES)
@@ -154,16 +158,16 @@ class History:
             count -= oldest[-1].height
             if oldest[-1].height < frame.height or not self._frames:
                 self._frames.appendleft(frame[oldest[-1].height :])
-        self._base = _still_shown(_newest_of([self._base, *oldest]), self._moments[0].time_ns)
+        self._base = _newest_of([self._base, *oldest]).filter(~_is_over(self._moments[0].time_ns))
 
     def flows(self) -> pl.Series:
         """Return the numbers of the flows that are kept, at any time."""
         return pl.concat([frame["flow"] for frame in (self._base, self._last, *self._frames)]).unique()
 
 
-def _still_shown(flows: pl.DataFrame, time_ns: int) -> pl.DataFrame:
-    """Return the flows without those that ended some time before a time."""
-    return flows.filter(~pl.col("ended").fill_null(False) | (pl.col("end_ns") >= time_ns - _LINGER_NS))
+def _is_over(time_ns: int) -> pl.Expr:
+    """Return whether a flow ended some time before a time; one without a row has no time of its own."""
+    return pl.col("ended").fill_null(False) & (pl.col("end_ns") < time_ns - _LINGER_NS).fill_null(True)
 
 
 def _newest_of(frames: list[pl.DataFrame]) -> pl.DataFrame:

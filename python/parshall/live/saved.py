@@ -31,7 +31,7 @@ class Saved:
         self._spans: dict[str, Path] = {}
         self._lock = threading.Lock()
         self.reports: dict[str, Path] = {}
-        """The reports that were made, by keys that nobody guesses."""
+        """The reports that were made, by random keys."""
 
     def save(self, log: Path, begin_ns: int, end_ns: int) -> tuple[Path, str | None]:
         """Copy the files of a log that have rows between two times; of a file, all.

@@ -1,4 +1,4 @@
-"""The secret that the page's address has: whoever knows it may see the page's numbers."""
+"""The secret in the page's address; whoever has it may see the page."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{32,128}")
 
 
 def new_token() -> str:
-    """Return a token that nobody guesses."""
+    """Return a random token."""
     return secrets.token_urlsafe(_BYTES)
 
 

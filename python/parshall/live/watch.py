@@ -164,7 +164,8 @@ class Watch:
             "version": version,
             "time_ms": _ms(time_ns),
             "kept_ms": [_ms(self._history.begin_ns), _ms(self._history.end_ns)],
-            "log": str(self.path),
+            # Its own has a name that says nothing.
+            "log": None if self._writes else str(self.path),
             "problem": self._problem,
             "lines": total,
             "offset": view.offset,

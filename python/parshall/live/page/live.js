@@ -122,7 +122,7 @@ function cell(name, value) {
 function draw(news) {
   frame = news;
   const past = view.at_ms !== null;
-  say(news.has_ended ? "the log has ended" : paused ? "paused" : past ? "looking back" : news.log.endsWith("/live.arrow") ? "live" : `live: ${news.log}`);
+  say(news.has_ended ? "the log has ended" : paused ? "paused" : past ? "looking back" : news.log === null ? "live" : `live: ${news.log}`);
   $("problem").hidden = !news.problem;
   $("problem").textContent = news.problem || "";
   const ledger = news.ledger;
