@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from hidden_events import HiddenEvents
 from host_state import SESSION_MARK, HostState, left_in_directories, wait_until_clean
-from isolation import isolate
+from isolation import isolate, isolate_temporary
 from recorded_commands import RecordedCommands
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Separate the tests of a worker from those beside it, and record the programs that tests start."""
     if is_worker(config) and os.geteuid() == 0:
         isolate()
+        isolate_temporary()
     COMMANDS.install()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parshall.host import names
+from parshall.host import names, temporary
 
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}
 BPF_PROG_GET_NEXT_ID = 11
@@ -161,14 +161,15 @@ def left_behind(before: HostState) -> list[str]:
             others = ids_held_by_others(key)
             left += [f"eBPF {kind} {number}" for number in sorted(new - others)]
     # A program that gives up root gives its output to its own user first.
-    if now.owner_of_null != before.owner_of_null:
+    if now.owner_of_null not in (before.owner_of_null, 0):
         left.append(f"/dev/null with the owner {now.owner_of_null}")
     return left + sorted(now.processes - before.processes)
 
 
 def left_in_directories(before: HostState) -> list[str]:
-    """Return the namespaces and rings that are there now and were not before."""
-    return sorted(set(named_in_directories()) - before.named)
+    """Return the namespaces, rings and temporary directories that are there now and were not before."""
+    temporary_ones = [f"directory {path}" for path in temporary.leftovers()]
+    return sorted({*named_in_directories(), *temporary_ones} - before.named)
 
 
 def wait_until_clean(before: HostState, look: Callable[[HostState], list[str]] = left_behind) -> list[str]:

@@ -32,6 +32,7 @@ from capturer import (
     total,
     written_frames,
 )
+from carrier import has_carrier
 from test_capture_rings import Place, numbers_of, place
 from threads import cpu_s, pauses, threads_named
 
@@ -197,7 +198,8 @@ def test_a_capture_continues_after_its_interface_was_down(place: Place, until: A
         place.send(10)
         place.host.run(["ip", "link", "set", place.interface, "down"])
         place.host.run(["ip", "link", "set", place.interface, "up"])
-        until("the carrier is back", lambda: is_running(place))
+        for end in ((place.host, place.interface), (place.peer, place.peer_interface)):
+            until("the carrier is back", lambda end=end: has_carrier(*end))
         place.send(10)
         until("it is there", lambda: has_frames(file, 20))
         result = capture.end()
@@ -206,14 +208,6 @@ def test_a_capture_continues_after_its_interface_was_down(place: Place, until: A
     assert f"parshall: capture: interface {place.interface} went down; the capture goes on when it is up again" in lines
     assert f"parshall: capture: interface {place.interface} is up again" in lines
     assert numbers_of(file) == list(range(20))
-
-
-def is_running(place: Place) -> bool:
-    """Whether both ends have their carrier."""
-    return all(
-        "LOWER_UP" in host.run(["ip", "-o", "link", "show", name]).stdout
-        for host, name in ((place.host, place.interface), (place.peer, place.peer_interface))
-    )
 
 
 def has_frames(file: Path, packets: int) -> bool:

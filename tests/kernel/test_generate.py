@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from carrier import has_carrier
 from wire import SOURCE_MAC, departures, gen, generator, said_after_ctrl_c, tapped
 
 from parshall.cli.gen_text import account_lines
@@ -176,14 +177,9 @@ def test_a_temporary_loss_of_carrier_is_counted_and_the_run_continues(xdp_link, 
     sender, receiver, link = xdp_link
     run = generator(xdp_link, sizes="64", backend=backend, pps=10e3)
     until("some packets were sent", lambda: run.status()["packets"] > 500)
-
-    def has_carrier() -> bool:
-        shown = sender.run(["ip", "-json", "link", "show", "dev", link.interface(sender)])
-        return json.loads(shown.stdout)[0]["operstate"] == "UP"
-
     receiver.run(["ip", "link", "set", "dev", link.interface(receiver), "down"])
     # After one notification of a carrier, the kernel delays the next by a second.
-    until("the kernel has reported the carrier", lambda: not has_carrier())
+    until("the kernel has reported the carrier", lambda: not has_carrier(sender, link.interface(sender)))
     receiver.run(["ip", "link", "set", "dev", link.interface(receiver), "up"])
     before = run.status()["packets"]
     until("more was sent", lambda: run.status()["packets"] > before + 500)

@@ -61,7 +61,7 @@ def test_scraped_values_are_those_of_the_ledger(pair: Any, tmp_path: Path, until
         def are_of_one_time() -> bool:
             nonlocal scraped, ledger
             scraped = scrape(url)
-            ledger = json.loads(run("show", path, "--json").stdout)["ledger"]
+            ledger = parshall.read(path).ledger
             return scraped["parshall_account_timestamp_seconds",] == ledger["until_time_ns"] / 1e9
 
         scraped, ledger = {}, {}

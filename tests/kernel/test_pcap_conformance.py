@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from capturer import frame
+from carrier import has_carrier
 from conversation import socket_at
 from pcap_frames import MTU_BYTES, PORT, Frame, FrameSender, frames
 from test_path_identity import tun
@@ -357,7 +358,7 @@ def test_a_read_at_an_idle_interface_ends_after_its_time_out(place: Place, pair:
 @pytest.mark.parametrize("command", ["link set {0} down; link set {0} up", "link delete {}", "link set {} name other0"])
 @pytest.mark.parametrize("how", ["loop", "dispatch", "next_ex"])
 def test_an_interface_that_changes_ends_a_reading_as_on_a_packet_socket(
-    place: Place, pair: Pair, command: str, how: str
+    place: Place, pair: Pair, until: Callable[..., None], command: str, how: str
 ) -> None:
     opened(pair, place.interface, "set_timeout 10")
     pair.both(f"filter 1 {KIND}")
@@ -366,6 +367,9 @@ def test_an_interface_that_changes_ends_a_reading_as_on_a_packet_socket(
     pair.tell(f"read {how} {MARKER_BYTES}")
     for line in command.format(place.interface).split("; "):
         place.host.run(["ip", *line.split()])
+    if "down" in command:
+        for end in ((place.host, place.interface), (place.left, place.link.interface(place.left))):
+            until("the carrier is back", lambda end=end: has_carrier(*end))
     if "delete" not in command:
         place.sender.send([frame(4, MARKER_BYTES)])
     ring, own = pair.answers()

@@ -70,7 +70,7 @@ def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
     hooks = ", ".join(f"{program['program']} {program['ns_per_run']:.0f} ns" for program in timed)
     # The kernel times programs in short windows only, see docs/ledger.md.
     if all(program["program"].startswith(_READER_PREFIX) for program in timed):
-        hooks = "hooks not timed: none ran in a timed window" + (f"; {hooks}" if hooks else "")
+        hooks = "hooks not timed: none ran in a timed window"
     reader = f"reader {cost['reader_cpu_s']:.2f} CPU s in {cost['wall_s']:.1f} s"
     written = f"; {bytes_text(cost['log_bytes'])} written" if cost["log_bytes"] else ""
     # The schema and the flow table outweigh fewer records.

@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const POLL_INTERVAL_DRAWN: Duration = Duration::from_millis(10);
 /// A paced run whose host does not keep up goes on for so long after its duration: what is a little late is still sent.
 const LATE_AT_THE_END_NS: u64 = 50_000_000;
-/// How long senders that are stopped may take for what the first of them has already passed.
+/// How long senders that are stopped may send nothing of what the first of them has already passed.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// What is done to end a run before its end.
@@ -33,9 +33,18 @@ enum Ending {
     Halting,
     /// Senders that are behind send what another has already passed, so that what was sent is the
     /// beginning of the plan.
-    CatchingUp(Instant),
+    CatchingUp { deadline: Instant, sent: u64 },
     /// No sender sends.
     Stopped,
+}
+
+impl Ending {
+    fn catching_up(team: &Team) -> Self {
+        Self::CatchingUp {
+            deadline: Instant::now() + CATCH_UP,
+            sent: team.sent().sum(),
+        }
+    }
 }
 
 /// What a run is made of.
@@ -130,9 +139,13 @@ impl Run<'_> {
                     schedule.set_end(schedule.sent_by_any());
                     schedule.set_stopped(false);
                     team.go();
-                    Ending::CatchingUp(Instant::now() + CATCH_UP)
+                    Ending::catching_up(&team)
                 }
-                Ending::CatchingUp(deadline) if Instant::now() >= deadline => {
+                // A CPU that others keep busy takes its time.
+                Ending::CatchingUp { sent, .. } if team.sent().sum::<u64>() > sent => {
+                    Ending::catching_up(&team)
+                }
+                Ending::CatchingUp { deadline, .. } if Instant::now() >= deadline => {
                     schedule.set_stopped(true);
                     Ending::Stopped
                 }
