@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from parshall.cli.ledger_text import capture_ledger_lines, ledger_lines, short_filter
+from parshall.cli.ledger_text import capture_ledger_lines, ledger_lines
+from parshall.instruments.capture import short_filter
 
 
 def account(hook: str, logged: int) -> dict[str, Any]:

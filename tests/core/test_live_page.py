@@ -11,8 +11,10 @@ from test_live_server import EVIL, established, log, served  # noqa: F401
 from written_log import batch_of, flow_row, listener_row, write_log
 
 from parshall.errors import printable
+from parshall.instruments.capture import short_filter
 from parshall.instruments.tcp_log import read
 from parshall.live.listening import listening
+from parshall.live.rings import described
 from parshall.live.saved import Saved
 from parshall.live.server import Server
 from parshall.live.watch import Watch
@@ -158,3 +160,23 @@ def test_the_page_comes_back_when_the_server_does(page: Page, log: Path, tmp_pat
         item = page.locator("#listeners li")
         expect(item).to_contain_text("0.0.0.0:8001 of ")
         expect(item).to_contain_text("room for 5: 1,234 SYNs and 5 ACKs refused")
+
+
+def test_rings_of_captures_are_listed_with_what_found_no_room(page: Page, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    reader = {"pid": 7, "filter": EVIL, "snaplen": 96, "seen": 12_345, "matched": 2_345, "dropped": 45}
+    ring = {"name": "day", "hooks": [f"{EVIL} in (tcx)"], "policy": "slow", "subscribers": [reader]}
+    found = [ring, {"unreadable": f"ring night: {EVIL}"}]
+    with Watch(log) as watch, listening("127.0.0.1", 0) as listener:
+        with Server(watch, Saved(tmp_path), listener) as server:
+            page.goto(server.url)
+            expect(page.locator("#rings")).to_have_text("none")
+            watch.show_rings([described(one) for one in found])
+            expect(page.locator("#rings li")).to_have_text(
+                [
+                    f"day: {printable(EVIL)} in (tcx); slow reader",
+                    f"day, pid 7, {short_filter(EVIL)}: 2,345 of 12,345 packets matched, 45 found no room",
+                    f"ring night: {printable(EVIL)}",
+                ]
+            )
+            watch.show_rings([])
+            expect(page.locator("#rings")).to_have_text("none")

@@ -29,6 +29,8 @@ from capturer import (
     written_frames,
 )
 
+from parshall.instruments.capture import rings as listed_rings
+
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 
 
@@ -331,10 +333,17 @@ def test_a_taken_name_is_refused_with_a_hint_to_join(place: Place, until: Any, t
 
 def test_the_list_shows_who_reads_what(place: Place, until: Any, tmp_path: Path) -> None:
     with capture(place, until, tmp_path / "first.pcapng", "--snaplen", "96", "--policy", "slow") as creator:
+        place.send(100)
         shown = run(place.host, "--list").stdout
         assert f"{creator.ring}: {place.interface} in (tcx); slow reader, 32 MiB" in shown
-        assert f"process {creator.process.pid}: everything, up to 96 bytes" in shown
-        creator.end()
+        assert f"process {creator.process.pid}: everything, up to 96 bytes; " in shown
+        (ring,) = (one for one in listed_rings() if one["name"] == creator.ring)
+        (reader,) = ring["subscribers"]
+        account = account_of(creator.end())["subscribers"][0]
+    # Nothing came after the list.
+    for name, counted in (("seen", "seen"), ("matched", "logged")):
+        assert reader[name] == total(account, counted) >= 100
+    assert reader["dropped"] == 0
 
 
 def test_a_second_ring_at_an_interface_warns_of_the_first(place: Place, until: Any, tmp_path: Path, bed: Any) -> None:

@@ -6,6 +6,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conversation import check_balance, connection, transfer
+from capturer import Capturer
+from conversation import check_balance, connection, socket_at, transfer
 from ports import PORTS
 from running_command import RunningCommand, read_until
 from tcp_logger import PARSHALL, STARTED, run
@@ -125,6 +127,30 @@ def test_the_page_follows_a_connection_as_ss_does_and_goes_back(
     (saved,) = tmp_path.glob("live-*")
     (flow,) = parshall.read(saved).flow_states().table().iter_rows(named=True)
     assert flow["acked_bytes"] == 1_000_000
+
+
+def test_readers_of_rings_are_on_the_page_after_the_privileges_were_given_up(
+    ends: Any, tmp_path: Path, until: Callable[..., None], on_page: Callable[..., Any]
+) -> None:
+    left, right, link = ends
+    what = ("-i", link.interface(right), "-w", tmp_path / "x.pcapng", "--filter", "udp port 9", "--json")
+    with Live("--port", "9", cwd=tmp_path) as live, Capturer(until, right, *what) as capture:
+        on_page(lambda page: page.goto(live.url))
+
+        def line() -> str:
+            lines = on_page(lambda page: page.locator("#rings li").all_inner_texts())
+            return next((text for text in lines if text.startswith(f"{capture.ring}, pid {capture.process.pid}")), "")
+
+        until("the reader is there", line)
+        assert ", udp port 9: 0 of " in line()
+        address = link.address(right)
+        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
+            for _ in range(3):
+                sender.sendto(b"x", (address, 9))
+        until("its packets are counted", lambda: ", udp port 9: 3 of " in line())
+        account = json.loads(capture.end().stdout)["ledger"]["subscribers"][0]["interfaces"]
+        assert sum(one["logged"] for one in account) == 3
+        until("it has gone", lambda: not line())
 
 
 def test_a_log_that_another_process_writes_needs_no_privileges(pair: Any, until: Callable[..., None]) -> None:

@@ -9,15 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.ledger_text import capture_ledger_lines, short_filter
+from parshall.cli.ledger_text import capture_ledger_lines
 from parshall.cli.options import count_option, ring_bytes, snaplen_option
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
 from parshall.host.messages import report_start, say, show
+from parshall.host.quantities import many
 from parshall.host.rotation import Rotation
 from parshall.host.session import Summary
 from parshall.host.stopping import Stopping
-from parshall.instruments.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
+from parshall.instruments.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings, short_filter
 
 COMMAND_SETTINGS = {
     "epilog": "Several --filter EXPR --write FILE pairs are served in one pass: each packet is copied once.",
@@ -198,5 +199,9 @@ def _list(as_json: bool) -> int:
         show(f"{ring['name']}: {', '.join(ring['hooks'])}; {ring['policy']} reader, {size}; {readers}")
         for subscriber in ring["subscribers"]:
             expression = short_filter(subscriber["filter"])
-            show(f"  process {subscriber['pid']}: {expression}, up to {subscriber['snaplen']} bytes")
+            show(
+                f"  process {subscriber['pid']}: {expression}, up to {subscriber['snaplen']} bytes; "
+                f"{subscriber['matched']:,} of {many(subscriber['seen'], 'packet')} matched, "
+                f"{subscriber['dropped']:,} found no room"
+            )
     return 0

@@ -3,10 +3,9 @@
 import re
 from typing import Any
 
-from parshall.errors import printable
 from parshall.host.quantities import bytes_text
+from parshall.instruments.capture import short_filter
 
-_FILTER_SHOWN = 120
 _RECORDS_FOR_MEAN = 1000
 # Programs that follow the reader of a log; they are no hooks of packets or events.
 _READER_PREFIX = "reader_"
@@ -77,9 +76,3 @@ def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
     if written and records >= _RECORDS_FOR_MEAN:
         written += f", {cost['log_bytes'] / records:.1f} bytes per record"
     return f"cost: {hooks}; {reader}{written}"
-
-
-def short_filter(expression: str) -> str:
-    """Return a filter on one line, shortened, without terminal control characters."""
-    shown = printable(" ".join(expression.split()))
-    return f"{shown[:_FILTER_SHOWN]}..." if len(shown) > _FILTER_SHOWN else shown or "everything"

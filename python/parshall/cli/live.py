@@ -105,6 +105,7 @@ def command(
         # Before libraries have threads of their own, which could not give anything up.
         confine("live", [path, output / "span"], has_child=reporter is not None)
         # What it costs is counted from then on: the time of these imports is not a part of it.
+        from parshall.live.rings import Rings
         from parshall.live.saved import Saved
         from parshall.live.watch import Watch
 
@@ -113,6 +114,7 @@ def command(
         else:
             from parshall.live.server import Server
         watch = stack.enter_context(Watch(path, keep_s=keep_s, memory_bytes=memory_bytes, writes=own is not None))
+        stack.enter_context(Rings(watch.show_rings))
         saved = Saved(output, reporter)
         end_s = None if duration is None else time.monotonic() + duration
 

@@ -15,6 +15,7 @@ from textual.events import Resize
 from textual.widgets import DataTable, Footer, Input, Sparkline, Static
 
 from parshall.errors import ParshallError
+from parshall.host.quantities import many
 from parshall.live.saved import Saved
 from parshall.live.view import GROUPS, View
 from parshall.live.watch import Watch
@@ -147,6 +148,10 @@ class LiveApp(App[None]):
         note += f"received {sums['received_Mbps']:,.2f} Mbit/s"
         full = sum(row["syns_refused"] + row["acks_refused"] for row in frame["listeners"])
         note += f"; full accept queues refused {full:,}" if full else ""
+        readers = [reader for ring in frame["rings"] for reader in ring["readers"]]
+        if readers:
+            matched, dropped = (sum(reader[name] for reader in readers) for name in ("matched", "dropped"))
+            note += f"; {many(len(readers), 'reader')} of rings matched {matched:,} packets, {dropped:,} found no room"
         extra = frame["problem"] or self._message
         self._note_text.update(f"{note}\n{extra}" if extra else note)
 

@@ -144,6 +144,7 @@ function draw(news) {
   drawTime(news);
   drawLines(news);
   drawListeners(news.listeners);
+  drawRings(news.rings);
   if (!past && !paused) more(news);
 }
 
@@ -244,19 +245,26 @@ function drawLines(news) {
   }
 }
 
-function drawListeners(listeners) {
-  const items = listeners.map((row) => {
+function drawItems(id, texts) {
+  $(id).replaceChildren(...(texts.length ? texts : ["none"]).map((text) => {
     const item = document.createElement("li");
-    const address = row.ip_version === 6 ? `[${row.local_address}]` : row.local_address;
-    item.textContent = `${address}:${row.local_port} of ${row.command || "?"} (pid ${row.pid}), room for ${whole(row.backlog_connections)}: ${whole(row.syns_refused)} SYNs and ${whole(row.acks_refused)} ACKs refused`;
+    item.textContent = text;
     return item;
-  });
-  if (!items.length) {
-    const item = document.createElement("li");
-    item.textContent = "none";
-    items.push(item);
-  }
-  $("listeners").replaceChildren(...items);
+  }));
+}
+
+function drawListeners(listeners) {
+  drawItems("listeners", listeners.map((row) => {
+    const address = row.ip_version === 6 ? `[${row.local_address}]` : row.local_address;
+    return `${address}:${row.local_port} of ${row.command || "?"} (pid ${row.pid}), room for ${whole(row.backlog_connections)}: ${whole(row.syns_refused)} SYNs and ${whole(row.acks_refused)} ACKs refused`;
+  }));
+}
+
+function drawRings(rings) {
+  drawItems("rings", rings.flatMap((ring) => [
+    ring.hooks === null ? ring.ring : `${ring.ring}: ${ring.hooks}; ${ring.policy} reader`,
+    ...ring.readers.map((reader) => `${ring.ring}, pid ${reader.pid}, ${reader.filter}: ${whole(reader.matched)} of ${whole(reader.seen)} packets matched, ${whole(reader.dropped)} found no room`),
+  ]));
 }
 
 // Curves.

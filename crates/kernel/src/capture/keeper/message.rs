@@ -239,4 +239,13 @@ pub struct ListedSubscriber {
     pub filter: String,
     /// Most bytes of a packet that it wants.
     pub snaplen: u32,
+    /// Packets that passed its hooks so far.
+    #[serde(default)]
+    pub seen: u64,
+    /// Of these, what its filter matched.
+    #[serde(default)]
+    pub matched: u64,
+    /// Of these, what found no room in the ring. What a slow reader then lets others overwrite, only it can count.
+    #[serde(default)]
+    pub dropped: u64,
 }

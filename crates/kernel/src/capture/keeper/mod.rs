@@ -40,7 +40,7 @@ use self::message::{
 use super::CaptureError;
 use super::dispatcher::CompiledFilter;
 use super::generation::Hook;
-use super::kept_ring::KeptRing;
+use super::kept_ring::{HookCount, KeptRing};
 use super::request::{RingRequest, Subscription};
 use crate::cost::CostSampler;
 use crate::net::interface::namespace_number;
@@ -462,10 +462,17 @@ impl Keeper {
             subscribers: self
                 .ring
                 .subscribers()
-                .map(|(bit, one)| ListedSubscriber {
-                    pid: pid_of(bit),
-                    filter: shortened(&one.filter),
-                    snaplen: one.snaplen,
+                .map(|(bit, one)| {
+                    let counts = self.ring.account(bit).unwrap_or_default();
+                    let sum = |of: fn(&HookCount) -> u64| counts.iter().map(of).sum();
+                    ListedSubscriber {
+                        pid: pid_of(bit),
+                        filter: shortened(&one.filter),
+                        snaplen: one.snaplen,
+                        seen: sum(|count| count.seen),
+                        matched: sum(|count| count.matched),
+                        dropped: sum(|count| count.refused),
+                    }
                 })
                 .collect(),
         }
