@@ -18,6 +18,7 @@ ROOMS = (
     "_native",
     "errors",
     "host",
+    "outputs",
     "statistics",
     "instruments",
     "testbed",
