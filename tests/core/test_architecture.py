@@ -21,6 +21,7 @@ ROOMS = (
     "outputs",
     "statistics",
     "instruments",
+    "metrics",
     "testbed",
     "figures",
     "report",
