@@ -29,7 +29,7 @@ ROOMS = (
     "model",
     "router",
 )
-ROOMS += ("lab", "studies", "cli")
+ROOMS += ("lab", "studies", "agent", "cli")
 
 
 def dependencies(package: str, *options: str) -> set[str]:
