@@ -28,7 +28,7 @@ from parshall.instruments.path.stages import STAGES, is_receiver_unknown
 _TIME_ONLY = "cycles, instructions: not measured (time only)"
 # With fewer windows the share that was attached is far from the one that was requested.
 _WINDOWS_MIN = 10
-_JOIN_OPTIONS = ("files", "join", "output", "quiet", "as_json")
+_JOIN_OPTIONS = ("files", "join", "to", "output", "quiet", "as_json")
 
 
 def command(
@@ -40,6 +40,9 @@ def command(
     join: Annotated[
         list[Path] | None,
         typer.Option("--join", metavar="FILE", help="Join path log, TCP log, capture (repeatable)"),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="perfetto", help="With --join: a trace for Perfetto (with -o)")
     ] = None,
     stages: Annotated[
         str | None, typer.Option("--stages", metavar="NAME,...", help="Stages to measure (--list-stages)")
@@ -92,7 +95,9 @@ def command(
         from parshall.cli import path_join
 
         _check_join(context, join or [], files or [])
-        return path_join.run([*(join or ()), *(files or ())], output, quiet=quiet, as_json=as_json)
+        return path_join.run([*(join or ()), *(files or ())], output, to, quiet=quiet, as_json=as_json)
+    if to is not None:
+        raise UsageError(f"--to {to}: is for files that were measured; name them with --join")
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
     log_file(output)

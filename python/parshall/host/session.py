@@ -130,4 +130,5 @@ def check_choice(option: str, value: str | None, choices: Sequence[str]) -> None
     """Raise UsageError unless a value is None or one of the choices."""
     check_text(option, value)
     if value is not None and value not in choices:
-        raise UsageError(f"{option} {value}: expected {', '.join(choices[:-1])} or {choices[-1]}")
+        expected = f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
+        raise UsageError(f"{option} {value}: expected {expected}")
