@@ -73,6 +73,7 @@ system-report: system-base
 system-programs: system-base
 	@scripts/setup packages programs
 	@scripts/setup suricata
+	@scripts/setup promtool
 
 system-releases: system-base
 	@scripts/setup packages releases

@@ -154,7 +154,7 @@ PYTHON = {
 NOT_IN_PYTHON = {"quiet", "as_json", "output", "write", "show_rings", "receive", "source", "to", "draws", "verify"}
 NOT_IN_PYTHON |= {"separator", "pgset", "duration", "list_stages"}
 # Other functions and instruments of Python.
-NOT_IN_PYTHON |= {"join", "tcp_log", "capture", "metrics"}
+NOT_IN_PYTHON |= {"join", "tcp_log", "capture", "metrics", "otlp"}
 UNITS = ("", "_s", "_bytes", "_bps", "_share")
 
 

@@ -38,6 +38,7 @@ LINES = {
     "cpu": ["cpu -- true", "cpu --hooks -- true"],
     "show": [f"show {LOG}"],
     "live": [OF_A_LOG, "live --duration 1"],
+    "mcp": ["mcp"],
     "report": [f"report {LOG} -o report"],
     "lab": ["lab run model --quick -o lab"],
     "demo": ["demo -o demo --duration 1"],

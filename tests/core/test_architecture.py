@@ -18,8 +18,10 @@ ROOMS = (
     "_native",
     "errors",
     "host",
+    "outputs",
     "statistics",
     "instruments",
+    "metrics",
     "testbed",
     "figures",
     "report",
@@ -27,7 +29,7 @@ ROOMS = (
     "model",
     "router",
 )
-ROOMS += ("lab", "studies", "cli")
+ROOMS += ("lab", "studies", "agent", "cli")
 
 
 def dependencies(package: str, *options: str) -> set[str]:

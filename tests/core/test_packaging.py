@@ -20,6 +20,7 @@ CARGO = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Names of modules that differ from those of their packages.
 MODULES = {"vl-convert-python": "vl_convert", "typing-extensions": "typing_extensions"}
+MODULES |= dict.fromkeys(("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"), "opentelemetry")
 # Modules that come with a package, which chooses their version.
 PARTS = {"pydantic": {"pydantic_core"}}
 # Methods that need a package without importing it.
@@ -49,7 +50,7 @@ def imported(source: str) -> set[str]:
 def test_all_imports_are_required_packages() -> None:
     required = modules(PROJECT["dependencies"])
     extras = PROJECT["optional-dependencies"]
-    optional = modules(extras["cluster"] + extras["pandas"])
+    optional = modules(extras["cluster"] + extras["pandas"] + extras["mcp"] + extras["otlp"])
     for path in (ROOT / "python").rglob("*.py"):
         assert imported(path.read_text()) <= required | optional, path
 

@@ -359,7 +359,7 @@ def run(directory, *arguments):
         ),
         (
             ["--join", "path.arrow", "-o", "x.txt"],
-            "-o x.txt: with --join, expected a name that ends in .arrow, .parquet or .pcapng",
+            "-o x.txt: with --join, expected a name that ends in .arrow, .parquet, .pcapng or .pftrace",
         ),
         (
             ["--join", "path.arrow", "-o", "x.pcapng"],

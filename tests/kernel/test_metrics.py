@@ -19,7 +19,7 @@ from running_command import read_until
 from tcp_logger import Logger, run
 
 import parshall
-from parshall.host.metrics import Metrics
+from parshall.metrics.collection import Metrics
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -128,7 +128,7 @@ def test_a_full_accept_queue_is_a_metric(
 def test_sockets_that_share_an_address_are_one_series() -> None:
     """As of servers with SO_REUSEPORT: a series that comes twice makes Prometheus refuse the whole page."""
     names = {"local_address": "0.0.0.0", "local_port": 80, "netns_inode": 1, "command": "nginx"}
-    metrics = Metrics()
+    metrics = Metrics("tcp")
     hook = {"hook": "tcp_ingress", "seen": 0, "filtered": 0, "thinned": 0, "logged": 0, "lost": {}}
     cost = {"programs": [], "reader_cpu_s": 0.0, "log_bytes": 0}
     account = {
@@ -136,6 +136,7 @@ def test_sockets_that_share_an_address_are_one_series() -> None:
         "flows_open": 0,
         "flows_ended": {},
         "srtt": {"bounds_us": [50], "counts": [0, 0], "sum_us": 0},
+        "segments_unlisted": 0,
         "listeners": [names | {"syns_refused": syns, "acks_refused": 1} for syns in (3, 4)],
     }
     metrics.account = lambda: account
@@ -168,19 +169,3 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_logged(tmp_path: Pat
     assert answer.returncode == 2
     assert f"--metrics {address}: Address already in use; name another address or port" in answer.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_alerts_and_the_manual_name_the_metrics_that_are_served(tmp_path: Path, until: Callable[..., None]) -> None:
-    log, url = logger(until, "-o", tmp_path / "x.arrow", "--port", str(next(PORTS)))
-    with log:
-        until("there is an account", lambda: ("parshall_tcp_flows_open",) in scrape(url))
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            text = answer.read().decode()
-    served = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
-    docs = Path(__file__).parents[2] / "docs"
-    manual = (docs / "metrics.md").read_text()
-    named = {f"parshall_{name}" for name in re.findall(r"`parshall_([a-z_]+)", manual)}
-    named |= {f"parshall_events_{fate}_total" for fate in re.findall(r"`\.\.\._([a-z]+)_total`", manual)}
-    assert {name for name in named if name != "parshall_"} == served
-    used = set(re.findall(r"parshall_[a-z_]+", (docs / "monitoring/alerts.yml").read_text()))
-    assert used <= served

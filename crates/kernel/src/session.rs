@@ -27,6 +27,14 @@ pub trait Instrument: Send + Sync + 'static {
     /// Asks it to end; does not wait.
     fn request_stop(&self);
 
+    /// What it knows of itself, as a JSON object: see [`Progress::account`].
+    ///
+    /// # Errors
+    /// It is no JSON, or the thread that knew it died.
+    fn account(&self) -> Result<String, Failure> {
+        Ok(NO_ACCOUNT.into())
+    }
+
     /// Ends it, and returns the account. The account is returned once.
     ///
     /// # Errors
@@ -45,6 +53,9 @@ pub trait AnyInstrument: Send + Sync {
     /// See [`Instrument::request_stop`].
     fn request_stop(&self);
 
+    /// See [`Instrument::account`].
+    fn account(&self) -> Result<String, Failure>;
+
     /// See [`Instrument::stop`].
     fn stop(&self) -> Result<String, Failure>;
 }
@@ -61,11 +72,18 @@ impl<T: Instrument> AnyInstrument for T {
         Instrument::request_stop(self);
     }
 
+    fn account(&self) -> Result<String, Failure> {
+        Instrument::account(self)
+    }
+
     fn stop(&self) -> Result<String, Failure> {
         let summary = Instrument::stop(self)?;
         Ok(serde_json::to_string(&summary)?)
     }
 }
+
+/// Of an instrument that keeps no account while it runs.
+const NO_ACCOUNT: &str = "null";
 
 /// JSON comes with a request.
 impl InstrumentError for serde_json::Error {
@@ -105,6 +123,15 @@ pub struct Status<P> {
 pub trait Progress: Default + Send + 'static {
     /// A copy for a reader. What is reported once, such as notices, is taken out.
     fn read(&mut self) -> Self;
+
+    /// The ledger so far and what was measured, about a second old, as a JSON object for those who watch it; `null` of
+    /// what keeps no account while it runs.
+    ///
+    /// # Errors
+    /// It is no JSON.
+    fn account(&self) -> serde_json::Result<String> {
+        Ok(NO_ACCOUNT.into())
+    }
 }
 
 /// Why a session did not start, or did not end in order.
@@ -193,6 +220,11 @@ impl<P: Progress, R: Send + 'static> Session<P, R> {
         }
     }
 
+    /// See [`Progress::account`].
+    pub fn account(&self) -> serde_json::Result<String> {
+        lock(&self.control.progress).account()
+    }
+
     /// Ends the threads, and returns what each ended with.
     ///
     /// # Errors
@@ -237,6 +269,10 @@ where
 
     fn request_stop(&self) {
         self.request_stop();
+    }
+
+    fn account(&self) -> Result<String, Failure> {
+        Ok(self.account()?)
     }
 
     fn stop(&self) -> Result<S, E> {

@@ -11,6 +11,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.ledger_text import capture_ledger_lines
 from parshall.cli.options import count_option, ring_bytes, snaplen_option
+from parshall.cli.publishing import published
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
 from parshall.host.messages import report_start, say, show
@@ -86,6 +87,8 @@ def command(
         str | None,
         typer.Option("--load", metavar="memcpy:N|zlib:LEVEL", help="Work on each packet, to simulate its analysis"),
     ] = None,
+    metrics: options.MetricsAddress = None,
+    otlp: options.Otlp = None,
     show_rings: Annotated[bool, typer.Option("--list", help="List running rings, and exit")] = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -132,8 +135,12 @@ def command(
         )
         what, option = next((what, option) for what, option, value in given if value)
         raise UsageError(f"--join {join}: a ring has its {what} already; leave out {option}")
-    with Stopping() as stopping:
+    if backend != "ring" and (metrics or otlp):
+        raise UsageError(f"--backend {backend}: has no account while it runs; leave out --metrics and --otlp")
+    with published("capture", metrics, otlp, quiet=quiet) as shown, Stopping() as stopping:
         capture = Capture(outputs, ring, join=join, count=count, backend=backend, is_stopping=stopping.is_requested)
+        if shown:
+            shown.account = capture.account
         with capture:
             where = f"capturing at {', '.join(capture.interfaces)}{f' (ring {capture.ring})' if capture.ring else ''}"
             report_start("capture", where, quiet=quiet)

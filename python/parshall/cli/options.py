@@ -147,5 +147,9 @@ Container = Annotated[
     str | None, typer.Option("--container", metavar="NAME", help="Only sockets of this container: name or ID")
 ]
 Seed = Annotated[int, whole_option("--seed", metavar="N", help="Seed of all random numbers")]
+MetricsAddress = Annotated[
+    str | None, typer.Option("--metrics", metavar="ADDR", help="Serve metrics for Prometheus at [ADDRESS:]PORT")
+]
+Otlp = Annotated[str | None, typer.Option("--otlp", metavar="URL", help="Send metrics to this OpenTelemetry collector")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only")]

@@ -13,6 +13,7 @@ from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.options import count_option, log_file, ring_bytes, share_option
 from parshall.cli.path_beside import Beside
 from parshall.cli.path_text import NO_COST, PROBE_COST_S, stage_lines, summary_lines
+from parshall.cli.publishing import published
 from parshall.cli.watch import watch
 from parshall.errors import UsageError
 from parshall.host.messages import report_start, say, show
@@ -27,7 +28,7 @@ from parshall.instruments.path.stages import STAGES, is_receiver_unknown
 _TIME_ONLY = "cycles, instructions: not measured (time only)"
 # With fewer windows the share that was attached is far from the one that was requested.
 _WINDOWS_MIN = 10
-_JOIN_OPTIONS = ("files", "join", "output", "quiet", "as_json")
+_JOIN_OPTIONS = ("files", "join", "to", "output", "quiet", "as_json")
 
 
 def command(
@@ -39,6 +40,9 @@ def command(
     join: Annotated[
         list[Path] | None,
         typer.Option("--join", metavar="FILE", help="Join path log, TCP log, capture (repeatable)"),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="perfetto", help="With --join: a trace for Perfetto (with -o)")
     ] = None,
     stages: Annotated[
         str | None, typer.Option("--stages", metavar="NAME,...", help="Stages to measure (--list-stages)")
@@ -76,6 +80,8 @@ def command(
     duration: options.Duration = None,
     buffer: Annotated[int, options.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
     seed: options.Seed = 1,
+    metrics: options.MetricsAddress = None,
+    otlp: options.Otlp = None,
     list_stages: Annotated[bool, typer.Option("--list-stages", help="List the stages and exit")] = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -89,12 +95,17 @@ def command(
         from parshall.cli import path_join
 
         _check_join(context, join or [], files or [])
-        return path_join.run([*(join or ()), *(files or ())], output, quiet=quiet, as_json=as_json)
+        return path_join.run([*(join or ()), *(files or ())], output, to, quiet=quiet, as_json=as_json)
+    if to is not None:
+        raise UsageError(f"--to {to}: is for files that were measured; name them with --join")
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
     log_file(output)
+    if probe_cost and (metrics or otlp):
+        raise UsageError("--probe-cost: measures in turns, and its counts fall; leave out --metrics and --otlp")
     beside = Beside(output, tcp_log, capture, interface or [], netns, filter)
     with contextlib.ExitStack() as stack:
+        shown = stack.enter_context(published("path", metrics, otlp, quiet=quiet))
         stopping = stack.enter_context(Stopping())
         sessions: list[Session[Any]] = []
 
@@ -129,6 +140,8 @@ def command(
             is_stopping=gives_up,
             before=start_others,
         )
+        if shown:
+            shown.account = profile.account
         with profile:
             if (cgroup or unit or container or by == "cgroup") and is_receiver_unknown(profile.options["stages"]):
                 say("path", "what comes in has no control group without the stage socket_in: add it to --stages")

@@ -11,12 +11,14 @@ import pyarrow.parquet
 from parshall._native import stream_format
 from parshall.errors import UsageError, naming_damage
 from parshall.host.messages import progress_line, say, show
-from parshall.host.quantities import duration_text
+from parshall.host.quantities import duration_text, many
+from parshall.host.session import check_choice
 from parshall.host.stopping import exiting_on_signals
 from parshall.host.whole_file import new_file, refuse_input
 from parshall.instruments.path.comments import write_commented
 from parshall.instruments.path.connections import connections
 from parshall.instruments.path.log import PathLog
+from parshall.instruments.path.perfetto import TRACE_SUFFIX, write_trace
 from parshall.instruments.path.timeline import join
 from parshall.instruments.path.trace import Trace, is_trace
 from parshall.instruments.tcp_log import Log, read
@@ -25,16 +27,21 @@ _SHOWN = 20
 _KINDS = {"path": "path log", "tcp-state": "TCP log", "trace": "capture"}
 
 
-def run(files: list[Path], output: Path | None, *, quiet: bool, as_json: bool) -> int:
+def run(files: list[Path], output: Path | None, to: str | None, *, quiet: bool, as_json: bool) -> int:
     """Join files and write the output, or print the answers for each connection."""
-    _check_output(output)
+    is_trace = _checked(output, to)
     refuse_input(output, files)
     with exiting_on_signals(), progress_line("path", "joining the files", quiet=quiet):
         path_log, tcp_log, capture = _opened(files)
         with naming_damage(files, "make them again"):
             timeline = join(path_log, tcp_log, capture)
         if output is not None:
-            _write(timeline, capture, output, quiet=quiet or as_json)
+            if is_trace:
+                packets = write_trace(timeline, output)
+                if not (quiet or as_json):
+                    say("path", f"{output}: {many(packets, 'packet')}; open it at ui.perfetto.dev")
+            else:
+                _write(timeline, capture, output, quiet=quiet or as_json)
     if as_json or output is None:
         with naming_damage(files, "make them again"):
             found = connections(timeline)
@@ -83,9 +90,18 @@ def _opened(files: list[Path]) -> tuple[PathLog, Log | None, Trace | None]:
     return PathLog(by_kind["path"]), None if tcp is None else read(tcp), None if trace is None else Trace(trace)
 
 
-def _check_output(output: Path | None) -> None:
-    if output is not None and output.suffix not in (".arrow", ".parquet", ".pcapng"):
-        raise UsageError(f"-o {output}: with --join, expected a name that ends in .arrow, .parquet or .pcapng")
+def _checked(output: Path | None, to: str | None) -> bool:
+    """Return whether the output is a trace of Perfetto; by its name where --to does not say so."""
+    check_choice("--to", to, ("perfetto",))
+    if to is not None and output is None:
+        raise UsageError(f"--to {to}: needs a file; name one with -o, such as timeline.pftrace")
+    if to is not None or output is None or output.suffix == TRACE_SUFFIX:
+        return output is not None
+    if output.suffix not in (".arrow", ".parquet", ".pcapng"):
+        raise UsageError(
+            f"-o {output}: with --join, expected a name that ends in .arrow, .parquet, .pcapng or {TRACE_SUFFIX}"
+        )
+    return False
 
 
 def _write(timeline: pa.Table, capture: Trace | None, output: Path, *, quiet: bool) -> None:

@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.listener_text import listener_lines
 from parshall.cli.options import count_option, log_file, ring_bytes
+from parshall.cli.publishing import published
 from parshall.cli.watch import End, watch
 from parshall.errors import UsageError
 from parshall.host.command import GRACE_S, Command
@@ -24,9 +25,6 @@ from parshall.host.quantities import many
 from parshall.host.rotation import Rotation
 from parshall.host.stopping import Stopping
 from parshall.instruments.tcp import DEFAULT_RING_BYTES, LogSummary, TcpLog
-
-if TYPE_CHECKING:
-    from parshall.host.metrics import Server
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
@@ -63,9 +61,8 @@ def command(
     rotate_time: options.RotateTime = None,
     rotate_files: options.RotateFiles = None,
     keep: options.Keep = None,
-    metrics: Annotated[
-        str | None, typer.Option("--metrics", metavar="ADDR", help="Serve metrics for Prometheus at [ADDRESS:]PORT")
-    ] = None,
+    metrics: options.MetricsAddress = None,
+    otlp: options.Otlp = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> int:
@@ -83,7 +80,7 @@ def command(
     rotation = Rotation(rotate_size, rotate_time, rotate_files, keep)
     with contextlib.ExitStack() as stack:
         # A port that is taken is a mistake before anything is logged.
-        server = stack.enter_context(_metrics_server(metrics, quiet)) if metrics is not None else None
+        shown = stack.enter_context(published("tcp", metrics, otlp, quiet=quiet))
         child = stack.enter_context(Command(cmd)) if cmd else None
         stopping = stack.enter_context(Stopping())
         log = TcpLog(
@@ -105,8 +102,8 @@ def command(
             environment_extra={"command": shlex.join(cmd)} if cmd else None,
             is_stopping=stopping.is_requested,
         )
-        if server:
-            server.metrics.account = log.account
+        if shown:
+            shown.account = log.account
         with log:
             report_start("tcp", f"logging to {'standard output' if str(path) == '-' else path}", quiet=quiet)
             if child:
@@ -135,15 +132,6 @@ def command(
         say("tcp", summary.failure)
         return status or 1
     return status
-
-
-def _metrics_server(address: str, quiet: bool) -> "Server":
-    from parshall.host.metrics import Server
-
-    server = Server(address)
-    if not quiet:
-        say("tcp", f"metrics at port {server.port}")
-    return server
 
 
 def _end(child: Command, end: End, duration_s: float | None) -> int:

@@ -35,6 +35,7 @@ class Summary:
 class _Native(Protocol):
     def status(self) -> str: ...
     def request_stop(self) -> None: ...
+    def account(self) -> str: ...
     def stop(self) -> str: ...
 
 
@@ -58,6 +59,22 @@ class Session(ABC, Generic[Result]):
         """
         status: dict[str, Any] = json.loads(self._native.status())
         return status
+
+    def account(self) -> dict[str, Any] | None:
+        """Return what the measurement knows of itself, about a second old at most; None of one that keeps no account.
+
+        Returns
+        -------
+        dict or None
+            ``ledger`` of the whole run, and what the instrument has measured. Of a log of TCP: ``flows_open``,
+            ``flows_ended`` by how; ``listeners`` that refused something, ``segments_unlisted`` as in `LogSummary`;
+            ``srtt``, the smoothed round-trip times of the flows that had packets, once a second each: ``counts`` up to
+            each of ``bounds_us`` and beyond, ``sum_us``. Of paths: ``paths``, ``times``, ``drops``,
+            ``uncounted_drops``, ``without_histogram`` and ``reads`` as in `PathSummary`. Of a capture by a ring:
+            ``until_time_ns``, when it was drawn up. Before the first second the ledger has no hooks or subscribers.
+        """
+        account: dict[str, Any] | None = json.loads(self._native.account())
+        return account
 
     def request_stop(self) -> None:
         """Request the end of the measurement; `stop` waits for it."""
@@ -113,4 +130,5 @@ def check_choice(option: str, value: str | None, choices: Sequence[str]) -> None
     """Raise UsageError unless a value is None or one of the choices."""
     check_text(option, value)
     if value is not None and value not in choices:
-        raise UsageError(f"{option} {value}: expected {', '.join(choices[:-1])} or {choices[-1]}")
+        expected = f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
+        raise UsageError(f"{option} {value}: expected {expected}")

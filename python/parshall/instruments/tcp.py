@@ -4,7 +4,6 @@ The command ``parshall tcp`` is a thin layer over ``TcpLog``.
 """
 
 import ipaddress
-import json
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -177,20 +176,6 @@ class TcpLog(Session[LogSummary]):
             "rotation": rotation.request(),
         }
         self._native: _native.TcpLog = _native.TcpLog(request_json(request), is_stopping)
-
-    def account(self) -> dict[str, Any]:
-        """Return what the log knows of itself, about a second old at most.
-
-        Returns
-        -------
-        dict
-            ``ledger`` of the whole run; ``flows_open``, ``flows_ended`` by how; ``listeners`` that refused something,
-            ``segments_unlisted`` as in `LogSummary`; ``srtt``, the smoothed round-trip times of the flows that had
-            packets, once a second each: ``counts`` up to each of ``bounds_us`` and beyond, ``sum_us``. Before the first
-            second the ledger has no hooks.
-        """
-        account: dict[str, Any] = json.loads(self._native.account())
-        return account
 
     def switch(self, on: bool) -> None:
         """Attach or detach the hooks; while they are detached, no program runs for any packet."""

@@ -336,6 +336,11 @@ impl Writer {
         self.output.as_ref().map_or(0, Output::position_bytes)
     }
 
+    /// Bytes of all files so far.
+    pub fn bytes(&self) -> u64 {
+        self.ended_bytes + self.file_bytes()
+    }
+
     fn take_over(&mut self, statistics: &[Statistics]) {
         for ((account, statistics), written) in
             self.accounts.iter_mut().zip(statistics).zip(&self.written)

@@ -116,6 +116,7 @@ impl RingCapture {
             bits,
             count,
             counts: Vec::new(),
+            asked: None,
             started: Instant::now(),
             started_ns,
             offset_ns: realtime_offset_ns(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parshall_core::abi::{CaptureRecord, DIRECTION_OUT};
 use parshall_core::ledger::Cost;
-use parshall_core::trace::{Direction, Packet, Statistics, TraceError};
+use parshall_core::trace::{Direction, Packet, Statistics, TraceError, Written};
 
 use super::CaptureError;
 use super::client::{Client, KeeperMessage, Left};
@@ -17,7 +17,7 @@ use super::kept_ring::HookCount;
 use super::ledger::{CaptureLedger, SubscriberAccount};
 use super::output::Opened;
 use super::sink::Sink;
-use super::status::{CaptureProgress, Summary};
+use super::status::{CaptureAccount, CaptureProgress, Summary};
 use super::tagged::Retag;
 use super::tally::Tally;
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
@@ -49,12 +49,22 @@ pub(super) struct Run {
     pub tally: Tally,
     /// What the kernel had counted when the keeper was asked last, by subscriber and hook.
     pub counts: Vec<Vec<HookCount>>,
+    /// What was read when the keeper was asked, until it answers.
+    pub asked: Option<Asked>,
     pub started: Instant,
     pub started_ns: u64,
     pub offset_ns: i64,
     pub retag: Retag,
     pub control: Arc<Control<CaptureProgress>>,
     pub failure: Option<CaptureError>,
+}
+
+/// What was read and written when the keeper was asked what the hooks had counted: never more than that.
+pub(super) struct Asked {
+    tally: Tally,
+    written: Vec<Vec<Written>>,
+    log_bytes: u64,
+    now_ns: u64,
 }
 
 impl Run {
@@ -143,7 +153,10 @@ impl Run {
                     });
                 }
             }
-            KeeperMessage::Account { counts, .. } => self.counts = counts,
+            KeeperMessage::Account { counts, run_times } => {
+                self.counts = counts;
+                self.post_account(&run_times);
+            }
             KeeperMessage::Left(_) | KeeperMessage::Replaced | KeeperMessage::Merged { .. } => {} // not requested
         }
         Ok(())
@@ -216,12 +229,82 @@ impl Run {
             let tick = |sink: &mut Sink| sink.tick(now_ns, &statistics);
             self.outputs[number].with_sink(&self.control, &mut self.failure, tick);
         }
+        let sinks = || self.outputs.iter().map(|output| output.sink.as_ref());
+        // A keeper that has not answered yet is not asked again.
+        if self.asked.is_none() {
+            self.asked = Some(Asked {
+                tally: self.tally.clone(),
+                written: sinks()
+                    .map(|sink| sink.map_or(&[][..], Sink::written).to_vec())
+                    .collect(),
+                log_bytes: sinks().flatten().map(Sink::bytes).sum(),
+                now_ns,
+            });
+        }
         self.control.update(|progress| {
             progress.packets = self.outputs.iter().map(|output| output.packets).sum();
             progress.wire_bytes = self.tally.wire_bytes;
             progress.lost = lost;
         });
         Ok(())
+    }
+
+    /// Shows the ledger so far, now that the keeper has said what the hooks counted.
+    fn post_account(&mut self, run_times: &[RunTime]) {
+        let Some(asked) = self.asked.take() else {
+            return;
+        };
+        let whole = Statistics::default();
+        let gaps = self.collector.lanes().sequence_gaps();
+        let subscribers = (self.counts.iter().zip(&asked.written).enumerate())
+            .map(|(number, (counts, written))| {
+                let statistics = asked.tally.statistics(number, counts, gaps, whole);
+                self.account(number, &asked.tally, counts, &statistics, written)
+            })
+            .collect();
+        let ledger = self.ledger(subscribers, run_times, asked.log_bytes, false);
+        let until_time_ns = asked.now_ns;
+        self.control.update(|progress| {
+            progress.account = CaptureAccount {
+                ledger,
+                until_time_ns,
+            };
+        });
+    }
+
+    fn account(
+        &self,
+        number: usize,
+        tally: &Tally,
+        counts: &[HookCount],
+        statistics: &[Statistics],
+        written: &[Written],
+    ) -> SubscriberAccount {
+        let ring = &self.client.ring;
+        let output = &self.outputs[number];
+        SubscriberAccount {
+            file: output.file.clone(),
+            filter: output.subscription.filter.clone(),
+            snaplen: output.subscription.snaplen,
+            interfaces: tally.accounts(number, statistics, written, ring),
+            hooks: tally.hooks(number, counts, ring),
+        }
+    }
+
+    fn ledger(
+        &self,
+        subscribers: Vec<SubscriberAccount>,
+        run_times: &[RunTime],
+        log_bytes: u64,
+        complete: bool,
+    ) -> CaptureLedger {
+        CaptureLedger {
+            ring: self.client.ring.name.clone(),
+            subscribers,
+            sequence_gaps: self.collector.lanes().sequence_gaps(),
+            cost: self.cost(run_times, log_bytes),
+            complete,
+        }
     }
 
     /// Reads up to these positions; without any, to the end.
@@ -277,24 +360,15 @@ impl Run {
             let output = &mut self.outputs[number];
             let (written, bytes) = output.finish(&statistics, &self.control, &mut self.failure);
             log_bytes += bytes;
-            let output = &self.outputs[number];
-            subscribers.push(SubscriberAccount {
-                file: output.file.clone(),
-                filter: output.subscription.filter.clone(),
-                snaplen: output.subscription.snaplen,
-                interfaces: self
-                    .tally
-                    .accounts(number, &statistics, &written, &self.client.ring),
-                hooks: self.tally.hooks(number, &counts, &self.client.ring),
-            });
+            subscribers.push(self.account(number, &self.tally, &counts, &statistics, &written));
         }
-        let ledger = CaptureLedger {
-            ring: self.client.ring.name.clone(),
-            subscribers,
-            sequence_gaps: self.collector.lanes().sequence_gaps(),
-            cost: self.cost(&left.run_times, log_bytes),
-            complete,
-        };
+        let ledger = self.ledger(subscribers, &left.run_times, log_bytes, complete);
+        self.control.update(|progress| {
+            progress.account = CaptureAccount {
+                ledger: ledger.clone(),
+                until_time_ns: now_ns,
+            };
+        });
         Summary {
             ledger,
             failure: self.failure,

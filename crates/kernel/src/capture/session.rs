@@ -17,7 +17,7 @@ use super::ring_capture::{RingCapture, Source};
 use super::socket_capture::SocketCapture;
 use super::status::{CaptureProgress, Summary};
 use crate::os_text::OsText;
-use crate::session::{Beginning, Instrument, Status};
+use crate::session::{Beginning, Failure, Instrument, Status};
 
 /// Batches that may wait for the caller: a few, so that memory is bounded and the reader keeps up.
 const BATCHES_MAX: usize = 16;
@@ -191,6 +191,13 @@ impl Instrument for Capture {
             Method::Ring(capture) => capture.session.request_stop(),
             Method::Sockets(capture) => capture.session.request_stop(),
         }
+    }
+
+    fn account(&self) -> Result<String, Failure> {
+        Ok(match &self.method {
+            Method::Ring(capture) => capture.session.account(),
+            Method::Sockets(capture) => capture.session.account(),
+        }?)
     }
 
     /// Leaves the ring or closes the sockets, and writes what is left.

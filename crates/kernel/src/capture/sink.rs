@@ -149,6 +149,22 @@ impl Sink {
         }
     }
 
+    /// What became of the packets of each interface so far.
+    pub fn written(&self) -> &[Written] {
+        match self {
+            Self::File(writer) => writer.written(),
+            Self::Batches(builder) => builder.written(),
+        }
+    }
+
+    /// Bytes of its files so far.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::File(writer) => writer.bytes(),
+            Self::Batches(_) => 0,
+        }
+    }
+
     /// Whether the target accepts no more packets, which is not a failure.
     pub fn is_over(&self) -> bool {
         match self {

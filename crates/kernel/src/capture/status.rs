@@ -20,6 +20,18 @@ pub struct CaptureProgress {
     pub lost: u64,
     /// What happened since the last status, each in one line.
     pub notices: Vec<String>,
+    /// The account so far, of a capture by a ring.
+    #[serde(skip)]
+    pub account: CaptureAccount,
+}
+
+/// The account of a capture at its last tick.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CaptureAccount {
+    /// The ledger so far.
+    pub ledger: CaptureLedger,
+    /// When it was drawn up, `CLOCK_REALTIME`; 0: there is none.
+    pub until_time_ns: u64,
 }
 
 /// How a capture ended.
@@ -36,8 +48,13 @@ impl Progress for CaptureProgress {
     fn read(&mut self) -> Self {
         Self {
             notices: std::mem::take(&mut self.notices),
+            account: CaptureAccount::default(),
             ..*self
         }
+    }
+
+    fn account(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&self.account)
     }
 }
 

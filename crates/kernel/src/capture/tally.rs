@@ -8,6 +8,7 @@ use super::kept_ring::HookCount;
 use super::ledger::HookTally;
 
 /// Counts of packets read from the ring.
+#[derive(Clone)]
 pub(super) struct Tally {
     /// By subscriber and hook.
     pub read: Vec<Vec<u64>>,

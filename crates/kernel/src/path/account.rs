@@ -7,6 +7,7 @@ use parshall_core::abi::{
     NOISE_COUNT, PATH_CODE_COUNT, PATH_STAGE_COUNT, PATH_WAIT_CODES, PathKey, READ_TIME_COUNT,
     STAGE_PAD,
 };
+use parshall_core::ledger::Ledger;
 use parshall_core::path_log::{CODE_NAMES, STAGE_NAMES, TimeHistogram};
 use serde::Serialize;
 
@@ -58,6 +59,25 @@ pub struct GroupKey {
     /// Source address, port, destination address, port, protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<(String, u16, String, u16, u32)>,
+}
+
+/// The account of a measurement at its last tick.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PathAccount {
+    /// The ledger of the whole run.
+    pub ledger: Ledger,
+    /// Packets by code path.
+    pub paths: BTreeMap<&'static str, u64>,
+    /// Times of the stages, without groups.
+    pub times: Vec<StageTimes>,
+    /// Drops by reason.
+    pub drops: Vec<Drops>,
+    /// Drops for still other reasons.
+    pub uncounted_drops: u64,
+    /// Packets that are in no histogram.
+    pub without_histogram: u64,
+    /// Times of reads.
+    pub reads: Vec<Noise>,
 }
 
 /// Noise of one kind on one CPU, or one of the times of reads.
@@ -152,11 +172,11 @@ fn buckets_of(histogram: &TimeHistogram) -> Vec<(usize, u64)> {
 }
 
 /// The times of all stages of the code paths, and of the groups.
-pub fn stage_times(hooks: &PathHooks, group: Group, with_buckets: bool) -> Vec<StageTimes> {
+pub fn stage_times(hooks: &PathHooks, group: Group) -> Vec<StageTimes> {
     let arrays = &hooks.arrays;
     let mut rows = Vec::new();
     let mut keys = BTreeMap::new();
-    if with_buckets && group != Group::None {
+    if group != Group::None {
         for (key, number) in hooks.groups() {
             if let Some((code, key)) = group_key(&key, group) {
                 keys.insert(PATH_CODE_COUNT + number as usize, (code, key));
@@ -200,11 +220,7 @@ pub fn stage_times(hooks: &PathHooks, group: Group, with_buckets: bool) -> Vec<S
                 p90_ns: histogram.quantile_ns(0.9),
                 p99_ns: histogram.quantile_ns(0.99),
                 max_ns: histogram.max_ns,
-                buckets: if with_buckets {
-                    buckets_of(histogram)
-                } else {
-                    Vec::new()
-                },
+                buckets: buckets_of(histogram),
             });
         }
     }
@@ -313,9 +329,8 @@ fn noise(kind: &'static str, cpu: Option<usize>, events: u64, histogram: &TimeHi
     }
 }
 
-/// Drops by reason, with the names of the running kernel.
-pub fn drops(hooks: &PathHooks) -> Vec<Drops> {
-    let names = DropReasons::of_this_kernel();
+/// Drops by reason.
+pub fn drops(hooks: &PathHooks, names: &DropReasons) -> Vec<Drops> {
     let by_reason = hooks.drops().into_iter();
     by_reason
         .map(|(reason, drops)| Drops {

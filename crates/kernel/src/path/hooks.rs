@@ -202,6 +202,7 @@ mod tests {
 
     use super::*;
     use crate::path::account::drops;
+    use crate::path::drop_reasons::DropReasons;
     use crate::programs::memory;
 
     fn is_root() -> bool {
@@ -258,7 +259,7 @@ mod tests {
         hooks.attach(true).unwrap();
         drop_one();
         hooks.detach();
-        let found = drops(&hooks);
+        let found = drops(&hooks, &DropReasons::of_this_kernel());
         let count_of = |name: &str| found.iter().find(|one| one.name == name).map(|one| one.all);
         assert_eq!(count_of("subsystem 77 reason 2"), Some(7 * cpus));
         assert!(
@@ -276,7 +277,7 @@ mod tests {
         hooks.attach(true).unwrap();
         drop_one();
         hooks.detach();
-        assert_eq!(drops(&hooks).len(), PATH_REASONS_MAX);
+        assert_eq!(hooks.drops().len(), PATH_REASONS_MAX);
         assert!(hooks.arrays.account().uncounted_drops >= 1);
     }
 

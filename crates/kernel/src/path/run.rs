@@ -1,6 +1,7 @@
 //! The thread behind a measurement of paths: opens and closes windows, reads the ring, writes the log, draws up the
 //! account.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,9 +17,12 @@ use parshall_core::tcp_log::LogError;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::account::{drops, noises, reads, stage_histogram, stage_times, waits};
+use super::account::{
+    PathAccount, StageTimes, drops, noises, reads, stage_histogram, stage_times, waits,
+};
+use super::drop_reasons::DropReasons;
 use super::hooks::PathHooks;
-use super::request::{PathRequest, enter};
+use super::request::{Group, PathRequest, enter};
 use super::snapshot::Snapshot;
 use super::stages::is_edge;
 use super::status::{PathProgress, ProbeCost, Summary};
@@ -51,6 +55,8 @@ pub(super) struct Run {
     pub started: Instant,
     lanes: MergedLanes,
     read: [u64; 2],
+    /// Names that the kernel had at the start.
+    reasons: DropReasons,
     rng: Pcg64,
     is_open: bool,
     window_until: Option<Instant>,
@@ -80,6 +86,7 @@ impl Run {
             started: Instant::now(),
             lanes,
             read: [0; 2],
+            reasons: DropReasons::of_this_kernel(),
             is_open: false,
             window_until: None,
             window_started: Instant::now(),
@@ -209,8 +216,8 @@ impl Run {
         if let Err(error) = finished {
             failure.get_or_insert(error);
         }
-        self.report(control);
         let summary = self.summary(failure.filter(|failure| !failure.is_reader_gone()));
+        self.report(summary.ledger.clone(), control);
         Ok(summary)
     }
 
@@ -233,8 +240,9 @@ impl Run {
             }
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
-                self.tick(false)?;
-                self.report(control);
+                let ledger = self.ledger(false);
+                self.tick(&ledger, false)?;
+                self.report(ledger, control);
             }
             std::thread::sleep(NAP);
         }
@@ -297,12 +305,11 @@ impl Run {
         }
     }
 
-    fn tick(&mut self, is_final: bool) -> Result<(), MeasurementError> {
-        let ledger = self.ledger(is_final);
+    fn tick(&mut self, ledger: &Ledger, is_final: bool) -> Result<(), MeasurementError> {
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };
-        let text = serde_json::to_string(&ledger).unwrap_or_default();
+        let text = serde_json::to_string(ledger).unwrap_or_default();
         let mut values = vec![("parshall.ledger", text.as_str())];
         if is_final {
             values.push(("parshall.final", "true"));
@@ -315,7 +322,8 @@ impl Run {
             let flushed = writer.flush();
             flushed.map_err(|error| self.cut(error))?;
         }
-        self.tick(true)?;
+        let ledger = self.ledger(true);
+        self.tick(&ledger, true)?;
         if let Some(writer) = &mut self.writer {
             let finished = writer.finish();
             finished.map_err(|error| self.cut(error))?;
@@ -394,8 +402,13 @@ impl Run {
         ledger
     }
 
-    fn report(&self, control: &Control<PathProgress>) {
+    fn report(&self, ledger: Ledger, control: &Control<PathProgress>) {
         let account = self.hooks.arrays.account();
+        let times = stage_times(&self.hooks, Group::None);
+        let without_buckets = times.iter().cloned().map(|row| StageTimes {
+            buckets: Vec::new(),
+            ..row
+        });
         let progress = PathProgress {
             packets: account.seen,
             ended: account.ended.iter().sum(),
@@ -405,14 +418,22 @@ impl Run {
                 + self.lanes.sequence_gaps(),
             rows: self.read.iter().sum(),
             log_bytes: self.writer.as_ref().map_or(0, PathLogWriter::written_bytes),
-            stages: stage_times(&self.hooks, self.request.group, false),
+            stages: without_buckets.collect(),
+            account: PathAccount {
+                ledger,
+                paths: by_path(account.ended),
+                times,
+                drops: drops(&self.hooks, &self.reasons),
+                uncounted_drops: account.uncounted_drops,
+                without_histogram: account.without_histogram,
+                reads: reads(&self.hooks.arrays),
+            },
         };
         control.update(|shown| *shown = progress);
     }
 
     fn summary(&self, failure: Option<MeasurementError>) -> Summary {
         let account = self.hooks.arrays.account();
-        let paths = CODE_NAMES.iter().zip(account.ended);
         Summary {
             ledger: self.ledger(true),
             failure,
@@ -421,11 +442,12 @@ impl Run {
                 .map(|stage| STAGE_NAMES[stage])
                 .collect(),
             unavailable: self.hooks.unavailable.clone(),
-            paths: paths.map(|(name, packets)| (*name, packets)).collect(),
-            times: stage_times(&self.hooks, self.request.group, true),
+            paths: by_path(account.ended),
+            times: stage_times(&self.hooks, self.request.group),
             waits: waits(&self.hooks.arrays),
             ungrouped: account.ungrouped,
-            drops: drops(&self.hooks),
+            // With the names of modules that were loaded since.
+            drops: drops(&self.hooks, &DropReasons::of_this_kernel()),
             uncounted_drops: account.uncounted_drops,
             without_histogram: account.without_histogram,
             noise: noises(&self.hooks.arrays),
@@ -461,4 +483,8 @@ impl Run {
         }
         costs
     }
+}
+
+fn by_path(packets: [u64; PATH_CODE_COUNT]) -> BTreeMap<&'static str, u64> {
+    CODE_NAMES.into_iter().zip(packets).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use parshall_core::ledger::Ledger;
 use serde::Serialize;
 
-use super::account::{Drops, Noise, StageTimes, Wait};
+use super::account::{Drops, Noise, PathAccount, StageTimes, Wait};
 use super::selection::Unavailable;
 use crate::measurement_error::MeasurementError;
 use crate::session::{self, Progress};
@@ -25,11 +25,22 @@ pub struct PathProgress {
     pub log_bytes: u64,
     /// Times of the stages so far, without their buckets.
     pub stages: Vec<StageTimes>,
+    /// What those see who ask for more.
+    #[serde(skip)]
+    pub account: PathAccount,
 }
 
 impl Progress for PathProgress {
     fn read(&mut self) -> Self {
-        self.clone()
+        Self {
+            stages: self.stages.clone(),
+            account: PathAccount::default(),
+            ..*self
+        }
+    }
+
+    fn account(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&self.account)
     }
 }
 

@@ -22,7 +22,7 @@ use super::status::{LogProgress, Summary, THREAD};
 use crate::clock::{kernel_hz, monotonic_ns, realtime_ns, realtime_offset_ns};
 use crate::measurement_error::MeasurementError;
 use crate::ring::Preference;
-use crate::session::{Beginning, Control, Instrument, Session, SessionError, Status};
+use crate::session::{Beginning, Control, Failure, Instrument, Session, SessionError, Status};
 use crate::{cgroup, os_text};
 
 /// The request for a log.
@@ -125,17 +125,6 @@ impl TcpLog {
         })
     }
 
-    /// The account at the last tick, about a second old at most.
-    ///
-    /// # Errors
-    /// [`MeasurementError::Session`] when the thread of the log died.
-    pub fn account(&self) -> Result<RunningAccount, MeasurementError> {
-        let account = self.account.lock().map_err(|_| SessionError::Died {
-            name: THREAD.into(),
-        })?;
-        Ok(account.clone())
-    }
-
     /// Attaches the hooks, or detaches them: then no program of ours runs for any packet.
     ///
     /// # Errors
@@ -161,6 +150,15 @@ impl Instrument for TcpLog {
 
     fn request_stop(&self) {
         self.session.request_stop();
+    }
+
+    fn account(&self) -> Result<String, Failure> {
+        let died = |_| SessionError::Died {
+            name: THREAD.into(),
+        };
+        let account = self.account.lock().map_err(died);
+        let account = account.map_err(MeasurementError::from)?;
+        Ok(serde_json::to_string(&*account)?)
     }
 
     /// Detaches, and writes what is left. On an error the file is whole up to the last tick.

@@ -51,6 +51,11 @@ impl Session {
         py.detach(|| self.instrument.request_stop());
     }
 
+    /// The account at the last tick; `null` where none is kept.
+    fn account(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| self.instrument.account()).map_err(raise)
+    }
+
     /// Stops the instrument and waits until it has ended.
     fn stop(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.instrument.stop()).map_err(raise)

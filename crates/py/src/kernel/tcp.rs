@@ -5,8 +5,6 @@ use std::sync::Arc;
 use parshall_kernel::tcp::session;
 use pyo3::prelude::*;
 
-use crate::errors::to_python;
-
 use super::session::{Session, raise, request, start};
 
 /// See `parshall.instruments.tcp.TcpLog`.
@@ -27,12 +25,6 @@ impl TcpLog {
             session::TcpLog::start(request, beginning).map(Arc::new)
         })?;
         Ok(Session::of(&log).add_subclass(Self(log)))
-    }
-
-    /// The account at the last tick, as JSON.
-    fn account(&self) -> PyResult<String> {
-        let account = self.0.account().map_err(raise)?;
-        serde_json::to_string(&account).map_err(to_python)
     }
 
     fn switch(&self, on: bool) -> PyResult<()> {

@@ -1,0 +1,1 @@
+"""Read-only questions for agents, each answered with its ledger: `tools` answers them, `server` offers them by MCP."""

@@ -1,0 +1,27 @@
+"""``parshall mcp``: read-only tools for agents, over standard input and output."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parshall.errors import UsageError
+from parshall.host.stopping import exiting_on_signals
+
+
+def command(
+    directory: Annotated[
+        Path, typer.Option("--directory", metavar="DIR", help="Read files below this directory only")
+    ] = Path(),
+) -> None:
+    """Answer the questions of an agent by the Model Context Protocol (MCP) on standard input and output."""
+    try:
+        from parshall.agent.server import serve
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] != "mcp":
+            raise
+        raise UsageError("needs the Python SDK of MCP; install it: pip install 'parshall[mcp]'") from None
+    from parshall.agent.tools import Tools
+
+    with exiting_on_signals():
+        serve(Tools(directory))

@@ -1,0 +1,196 @@
+"""Outputs about this host and about files: ``doctor``, ``--version``, ``cpu``, ``sizes``, ``report``, ``show``."""
+
+from typing import Any, Literal
+
+from parshall.outputs.base import ABSENT, Object
+from parshall.outputs.ledger import Ledger
+
+
+class Decision(Object):
+    """Whether a command works on this host."""
+
+    command: str
+    """The command."""
+    status: Literal["works", "degraded", "cannot"]
+    """Whether it works."""
+    cause: Literal["unsupported", "forbidden", "broken"] | None
+    """The kernel lacks it, this process may not, or it should work; null: it works."""
+    why: str
+    """What is wrong."""
+    remedy: str
+    """What to do."""
+
+
+class Probe(Object):
+    """The result of trying one feature."""
+
+    name: str
+    """Group and feature, such as `program.xdp`."""
+    status: Literal["works", "degraded", "cannot"]
+    """Whether it can be used."""
+    cause: Literal["unsupported", "forbidden", "broken"] | None
+    """Why not; null: it works."""
+    detail: str
+    """What was observed."""
+    remedy: str
+    """What to do."""
+
+
+class DoctorOutput(Object):
+    """What works on this host: ``parshall doctor --json``."""
+
+    format: str
+    """Version of this object."""
+    removed: list[str]
+    """With --clean: what was removed."""
+    commands: list[Decision]
+    """One for each command."""
+    probes: list[Probe]
+    """One for each feature that was tried."""
+
+
+class VersionOutput(Object):
+    """What is installed: ``parshall --version --json``."""
+
+    format: str
+    """Version of this object."""
+    version: str | None
+    """Version of Parshall."""
+    commit: str | None
+    """Commit that was built; null: unknown."""
+    kernel: dict[str, Any] | None
+    """Versions of libraries and digests of eBPF objects; null: an installation for analysis only."""
+    problem: str | None
+    """Why the compiled module cannot be loaded; null: it can."""
+
+
+class CpuSummary(Object):
+    """The longest time in which the CPUs were busy."""
+
+    first_interval: int
+    """Number of its first interval, from 0."""
+    intervals: int
+    """Intervals."""
+    min: dict[str, float]
+    """Least of each state, percent."""
+    max: dict[str, float]
+    """Most of each state, percent."""
+    avg: dict[str, float]
+    """Mean of each state, percent."""
+
+
+class HookTime(Object):
+    """Run time of one eBPF program."""
+
+    number: int
+    """The kernel's number of the program."""
+    name: str
+    """Its name."""
+    runs: int
+    """Runs."""
+    run_ns: int
+    """Total run time, nanoseconds."""
+    share: float
+    """Percent of the time of one CPU."""
+
+
+class CpuProfile(Object):
+    """How the CPUs spent their time: ``parshall cpu --json``."""
+
+    interval_s: float
+    """Time between two samples, seconds."""
+    limit_percent: float
+    """Summarised while idle is below this, percent."""
+    states: list[str]
+    """States of a CPU, in the order of the numbers below."""
+    all: list[list[float]]
+    """All CPUs together: percent of each state, in each interval."""
+    cpus: Any
+    """Each CPU by itself: percent of each state, in each interval."""
+    summary: CpuSummary | None
+    """The longest busy time; null: there was none."""
+    hooks: list[HookTime] = ABSENT
+    """With --hooks: eBPF programs that ran."""
+
+
+class CpuTrim(Object):
+    """The summary of a saved profile: ``parshall cpu trim FILE --json``."""
+
+    lines: int
+    """Lines of the file."""
+    summary: CpuSummary | None
+    """The longest busy time; null: there was none."""
+
+
+CpuOutput = CpuProfile | CpuTrim
+
+
+class HeavyHitter(Object):
+    """A frequent size."""
+
+    size_bytes: int
+    """Size, bytes."""
+    counted_share: float
+    """Share of the counted packets."""
+    represented_share: float
+    """Share in the distribution."""
+    drawn_share: float | None
+    """Share of the draws."""
+
+
+class SizesComparison(Object):
+    """Distances (total variation) between counted sizes, their distribution and draws from it."""
+
+    bins_distance: float
+    """Part of the distance that the bins cause."""
+    cells_distance: float
+    """Largest part that whole cells cause."""
+    represented_distance: float
+    """Distance of counted sizes from the distribution."""
+    draws: int
+    """Draws that were compared."""
+    chance_distance: float
+    """Sampling error to expect of so many draws."""
+    drawn_distance: float | None
+    """Distance of counted sizes from the draws."""
+    above_maximum: int
+    """Packets above the maximum, which the distribution leaves out."""
+    heavy_hitters: list[HeavyHitter]
+    """Most frequent sizes."""
+
+
+class SizesOutput(Object):
+    """What was counted: ``parshall sizes --json``."""
+
+    packets: int | None
+    """Packets that were counted; null: the input is a distribution."""
+    ledger: dict[str, int] | None
+    """The account of the input: packets by what became of them."""
+    comparison: SizesComparison | None
+    """With --verify: how exact the distribution is."""
+
+
+class ReportOutput(Object):
+    """Where the report is: ``parshall report --json``."""
+
+    report: str
+    """Name of the page."""
+    replaced: bool
+    """Whether a page was there before."""
+
+
+class ShowOutput(Object):
+    """The flows of a log: ``parshall show --json``; with --follow, one object a line."""
+
+    log: str
+    """Name of the log."""
+    complete: bool
+    """Whether the log was ended in order."""
+    until_time_ns: int
+    """Until when the log is known, nanoseconds since 1970."""
+    records: int
+    """Records in the log."""
+    flows: list[dict[str, Any]]
+    """One object for each connection, with the columns of the flow table (docs/formats/tcp-log.md)."""
+    ledger: Ledger | None
+    """The account so far; null: none was written yet."""

@@ -1,0 +1,161 @@
+"""Outputs of what measures packets on this host: ``tcp``, ``capture``, ``live``, ``show``, ``convert``."""
+
+from typing import Literal
+
+from parshall.outputs.base import Object
+from parshall.outputs.ledger import CaptureLedger, Ledger
+
+
+class Listener(Object):
+    """A listener whose accept queue was full when somebody came."""
+
+    listener: int
+    """Number of the listener in this log, from 1."""
+    local_address: str
+    """Address that it listens at; unspecified: all of this host."""
+    local_port: int
+    """Port that it listens at."""
+    ip_version: Literal[4, 6]
+    """Version of IP."""
+    socket_cookie: int
+    """The kernel's number of the socket."""
+    netns_cookie: int
+    """The kernel's number of the network namespace."""
+    netns_inode: int
+    """Inode of the network namespace."""
+    cgroup_id: int
+    """Number of the control group of the socket."""
+    cgroup: str | None
+    """Path of that control group; null: unknown."""
+    command: str | None
+    """Command that listens; null: unknown."""
+    pid: int | None
+    """Process that listens; null: unknown."""
+    backlog_connections: int
+    """Limit of the accept queue, connections."""
+    queue_last_connections: int
+    """Length of the accept queue at the last segment of a handshake, connections."""
+    queue_longest_connections: int
+    """Greatest length of the accept queue at a segment of a handshake, connections."""
+    syns_refused: int
+    """SYNs that the full accept queue refused."""
+    acks_refused: int
+    """Segments that would have completed a handshake, and that the full accept queue refused."""
+    first_refused_time_ns: int | None
+    """First refusal, nanoseconds since 1970."""
+    last_refused_time_ns: int | None
+    """Last refusal, nanoseconds since 1970."""
+    ended: bool
+    """Whether the socket no longer listens."""
+
+
+class TcpOutput(Object):
+    """How a TCP log ended: ``parshall tcp --json``."""
+
+    log: str
+    """Name of the log; `-`: standard output."""
+    ledger: Ledger
+    """The final account."""
+    failure: str | None
+    """What ended the log early; null: nothing."""
+    flows: int
+    """Connections in the log."""
+    listeners: list[Listener]
+    """Listeners that refused segments."""
+    segments_unlisted: int
+    """Segments that came to listeners for which the kernel's table had no room."""
+
+
+class CaptureOutput(Object):
+    """How a capture ended: ``parshall capture --json``."""
+
+    ledger: CaptureLedger
+    """The final account."""
+    failure: str | None
+    """What ended the capture early, or the first file that could not be written; null: nothing."""
+
+
+class RingSubscriber(Object):
+    """A subscriber of a ring."""
+
+    pid: int
+    """Its process."""
+    filter: str
+    """Its capture filter; empty: all packets."""
+    snaplen: int
+    """Maximum bytes of a packet that it wants."""
+
+
+class Ring(Object):
+    """A ring that runs."""
+
+    name: str
+    """Its name."""
+    keeper_pid: int
+    """Process that keeps it."""
+    hooks: list[str]
+    """Names of its hooks."""
+    interfaces: list[str]
+    """Names of its interfaces."""
+    indices: list[int]
+    """Their indices."""
+    namespace: int
+    """Number of their network namespace."""
+    ring_bytes: int
+    """Size for each CPU, bytes."""
+    lanes: int
+    """CPUs."""
+    policy: Literal["fast", "slow"]
+    """What happens when a reader lags: overwrite (fast) or drop (slow)."""
+    group: str | None
+    """Group whose members may join; null: root only."""
+    subscribers: list[RingSubscriber]
+    """Its subscribers."""
+
+
+class UnreadableRing(Object):
+    """A ring that does not answer."""
+
+    name: str
+    """Its name."""
+    unreadable: str
+    """Why it cannot be read."""
+
+
+RingsOutput = list[Ring | UnreadableRing]
+
+
+class LiveStarted(Object):
+    """The first line of ``parshall live --json``: the page is served."""
+
+    url: str
+    """Address of the page, with its token."""
+    log: str
+    """Name of the log that is shown."""
+
+
+class LiveEnded(Object):
+    """The last line of ``parshall live --json``, of a log of its own."""
+
+    ledger: Ledger
+    """The final account."""
+    flows: int
+    """Connections in the log."""
+    failure: str | None
+    """What ended the log early; null: nothing."""
+
+
+LiveOutput = LiveStarted | LiveEnded
+
+
+class ConvertOutput(Object):
+    """What was converted: ``parshall convert --json``."""
+
+    format: str
+    """Format of the output."""
+    output: str | None
+    """Name of the output; null: standard output."""
+    rows: int
+    """Rows written."""
+    warnings: list[str]
+    """What the format cannot hold."""
