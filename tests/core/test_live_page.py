@@ -170,7 +170,7 @@ def test_rings_of_captures_are_listed_with_what_found_no_room(page: Page, log: P
         with Server(watch, Saved(tmp_path), listener) as server:
             page.goto(server.url)
             expect(page.locator("#rings")).to_have_text("none")
-            watch.show_rings([described(one) for one in found])
+            watch.show("rings", [described(one) for one in found])
             expect(page.locator("#rings li")).to_have_text(
                 [
                     f"day: {printable(EVIL)} in (tcx); slow reader",
@@ -178,5 +178,5 @@ def test_rings_of_captures_are_listed_with_what_found_no_room(page: Page, log: P
                     f"ring night: {printable(EVIL)}",
                 ]
             )
-            watch.show_rings([])
+            watch.show("rings", [])
             expect(page.locator("#rings")).to_have_text("none")

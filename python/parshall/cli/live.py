@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.confinement import confine
-from parshall.cli.options import count_option, size_option, time_option
+from parshall.cli.options import count_option, share_option, size_option, time_option
 from parshall.errors import UsageError
 from parshall.host import privileges
 from parshall.host.messages import report_start, say, show
@@ -21,6 +22,8 @@ from parshall.host.stopping import Stopping
 from parshall.host.temporary import TemporaryDirectory
 
 if TYPE_CHECKING:
+    from parshall.instruments.path import PathProfile
+    from parshall.instruments.path.profile import PathSummary
     from parshall.instruments.tcp import LogSummary, TcpLog
 
 COMMAND_SETTINGS = {
@@ -58,6 +61,9 @@ def command(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for spans that are saved")
     ] = Path(),
+    path: Annotated[
+        float | None, share_option("--path", help="Measure the path of packets, too, this share of the time, as 5%")
+    ] = None,
     ppl: Annotated[int, count_option("--ppl", help="Log every N-th packet of each flow")] = 1,
     port: options.Ports = None,
     host: options.Hosts = None,
@@ -96,16 +102,19 @@ def command(
         listener = None if tui else stack.enter_context(listening(address, number))
         own = None
         if log is None:
-            own, path = _own_log(stack, stopping, keep_s, ppl, chosen)
+            own, shown = _own_log(stack, stopping, keep_s, ppl, chosen)
         else:
             # The name may be a link; what is beside it is others' business.
-            path = log.resolve()
+            shown = log.resolve()
+        profile = None if path is None else stack.enter_context(_profile(path, stopping, chosen))
         # After the privileges are given up, nothing can be started.
         reporter = None if tui else stack.enter_context(Reporter())
         # Before libraries have threads of their own, which could not give anything up.
-        confine("live", [path, output / "span"], has_child=reporter is not None)
+        has_child = reporter is not None
+        confine("live", [shown, output / "span"], has_child=has_child, enters_namespaces=profile is not None)
         # What it costs is counted from then on: the time of these imports is not a part of it.
-        from parshall.live.rings import Rings
+        from parshall.live import packets, rings
+        from parshall.live.polled import Polled
         from parshall.live.saved import Saved
         from parshall.live.watch import Watch
 
@@ -113,8 +122,11 @@ def command(
             from parshall.live.tui import LiveApp
         else:
             from parshall.live.server import Server
-        watch = stack.enter_context(Watch(path, keep_s=keep_s, memory_bytes=memory_bytes, writes=own is not None))
-        stack.enter_context(Rings(watch.show_rings))
+        watch = stack.enter_context(Watch(shown, keep_s=keep_s, memory_bytes=memory_bytes, writes=own is not None))
+        stack.enter_context(Polled(rings.listed, partial(watch.show, "rings")))
+        if profile is not None:
+            account = profile.account
+            stack.enter_context(Polled(lambda: packets.shown(account()), partial(watch.show, "packets")))
         saved = Saved(output, reporter)
         end_s = None if duration is None else time.monotonic() + duration
 
@@ -130,7 +142,7 @@ def command(
         else:
             server = stack.enter_context(Server(watch, saved, listener, token))
             if as_json:
-                print(json.dumps({"url": server.url, "log": str(path)}), flush=True)
+                print(json.dumps({"url": server.url, "log": str(shown)}), flush=True)
             elif quiet:
                 # The page cannot be opened without it.
                 show(server.url)
@@ -143,10 +155,9 @@ def command(
                 say("live", "ending")
         # It ends at once; a second Ctrl-C would lose the account.
         stopping.ignore_interrupts()
-        if own is None:
-            return 0
-        summary = own.stop()
-    return _end(summary, quiet, as_json)
+        followed = None if profile is None else profile.stop()
+        summary = None if own is None else own.stop()
+    return _end(summary, followed, quiet, as_json)
 
 
 def _own_log(
@@ -172,16 +183,33 @@ def _own_log(
     return stack.enter_context(log), path
 
 
-def _end(summary: "LogSummary", quiet: bool, as_json: bool) -> int:
+def _profile(share: float, stopping: Stopping, chosen: dict[str, Any]) -> "PathProfile":
+    from parshall.instruments.path import PathProfile
+
+    names = ("cgroup", "netns", "unit", "container")
+    return PathProfile(
+        share=share, is_stopping=stopping.is_requested, **{name: chosen[name] for name in names if chosen[name]}
+    )
+
+
+def _end(summary: "LogSummary | None", followed: "PathSummary | None", quiet: bool, as_json: bool) -> int:
     from parshall.cli.ledger_text import ledger_lines
     from parshall.cli.listener_text import listener_lines
+    from parshall.cli.path_text import summary_lines
 
-    if as_json:
-        print(json.dumps({"ledger": summary.ledger, "flows": summary.flows, "failure": summary.failure}))
+    failure = next((one.failure for one in (summary, followed) if one is not None and one.failure), None)
+    if as_json and (summary or followed):
+        path = None if followed is None else {"ledger": followed.ledger, "attached_s": followed.attached_s}
+        log = {"ledger": summary.ledger, "flows": summary.flows} if summary else {"ledger": None, "flows": None}
+        print(json.dumps({**log, "path": path, "failure": failure}))
     elif not quiet:
-        lines = [many(summary.flows, "flow"), *listener_lines(summary), *ledger_lines(summary.ledger)]
+        lines = []
+        if summary is not None:
+            lines += [many(summary.flows, "flow"), *listener_lines(summary), *ledger_lines(summary.ledger)]
+        if followed is not None:
+            lines += [*summary_lines(followed), *ledger_lines(followed.ledger)]
         show(*lines, file=sys.stderr)
-    if summary.failure:
-        say("live", summary.failure)
+    if failure:
+        say("live", failure)
         return 1
     return 0

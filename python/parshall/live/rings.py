@@ -1,13 +1,10 @@
 """The rings of captures on this host: who reads what, and what found no room."""
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 from parshall.errors import ParshallError, printable
 from parshall.instruments.capture import rings, short_filter
 
-_POLL_S = 1.0
 _SHOWN_MAX = 20
 
 
@@ -34,42 +31,3 @@ def described(ring: dict[str, Any]) -> dict[str, Any]:
     ]
     hooks = ", ".join(printable(hook) for hook in ring["hooks"])
     return {"ring": printable(ring["name"]), "hooks": hooks, "policy": printable(ring["policy"]), "readers": readers}
-
-
-class Rings:
-    """Looks at the rings once a second in a thread, until the end of the block.
-
-    Parameters
-    ----------
-    on_news : callable
-        Takes the rings when something of them is new.
-    look : callable
-        What gives them, as `listed` does.
-    """
-
-    def __init__(
-        self,
-        on_news: Callable[[list[dict[str, Any]]], None],
-        look: Callable[[], list[dict[str, Any]]] = listed,
-    ) -> None:
-        self._on_news, self._look = on_news, look
-        self._is_ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rings", daemon=True)
-
-    def __enter__(self) -> "Rings":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._is_ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        last: list[dict[str, Any]] = []
-        while True:
-            found = self._look()
-            if found != last:
-                last = found
-                self._on_news(found)
-            if self._is_ending.wait(_POLL_S):
-                return

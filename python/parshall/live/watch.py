@@ -64,7 +64,7 @@ class Watch:
         self._account: dict[str, Any] = {"has_ended": False, "records": 0, "ledger": None, "listeners": []}
         self._reader_cpu_s = 0.0
         self._problem: str | None = None
-        self._rings: list[dict[str, Any]] = []
+        self._beside: dict[str, Any] = {"rings": [], "packets": None}
         self._version = 0
         self._lock = threading.Lock()
         self._is_ending = threading.Event()
@@ -173,14 +173,13 @@ class Watch:
             "columns": columns,
             "now": sums,
             "page_cpu_share": self._page_share(),
-            "rings": self._rings,
         }
-        return json.dumps(frame | self._account, separators=(",", ":")).encode()
+        return json.dumps(frame | self._account | self._beside, separators=(",", ":")).encode()
 
-    def show_rings(self, rings: list[dict[str, Any]]) -> None:
-        """Show other rings of captures beside the flows, as `parshall.live.rings.listed` returns them."""
+    def show(self, name: str, value: Any) -> None:
+        """Show something beside the flows: ``rings`` (as of `parshall.live.rings`) or ``packets``."""
         with self._lock:
-            self._rings = rings
+            self._beside[name] = value
             self._version += 1
         self.on_news()
 

@@ -84,6 +84,12 @@ class RingSubscriber(Object):
     """Its capture filter; empty: all packets."""
     snaplen: int
     """Maximum bytes of a packet that it wants."""
+    seen: int
+    """Packets that passed its hooks so far."""
+    matched: int
+    """Of these, what its filter matched."""
+    dropped: int
+    """Of these, what found no room in the ring."""
 
 
 class Ring(Object):

@@ -78,6 +78,8 @@ pub struct PathAccount {
     pub without_histogram: u64,
     /// Times of reads.
     pub reads: Vec<Noise>,
+    /// Seconds during which the programs were attached.
+    pub attached_s: f64,
 }
 
 /// Noise of one kind on one CPU, or one of the times of reads.

@@ -427,6 +427,7 @@ impl Run {
                 uncounted_drops: account.uncounted_drops,
                 without_histogram: account.without_histogram,
                 reads: reads(&self.hooks.arrays),
+                attached_s: self.attached_s(),
             },
         };
         control.update(|shown| *shown = progress);
@@ -457,6 +458,12 @@ impl Run {
             attached_s: self.attached.as_secs_f64(),
             windows: self.windows,
         }
+    }
+
+    /// Seconds during which the programs have been attached.
+    fn attached_s(&self) -> f64 {
+        let open = self.is_open.then(|| self.window_started.elapsed());
+        (self.attached + open.unwrap_or_default()).as_secs_f64()
     }
 
     fn probe_cost(&self) -> Vec<ProbeCost> {
