@@ -1,5 +1,5 @@
-//! The thread behind a capture: reads the ring, hands packets to the files, asks the keeper, and draws
-//! up the account.
+//! The thread behind a capture: reads the ring, hands packets to the files, asks the keeper for the counts
+//! of the hooks, and draws up the account.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,31 +25,31 @@ use crate::cost::program_cost;
 use crate::ring::HOLD_BACK_NS;
 use crate::session::Control;
 
-/// How often the keeper is asked, and the files are flushed.
+/// Interval at which the keeper is asked for counts, and the files are flushed.
 const TICK: Duration = Duration::from_millis(500);
-/// Between two polls of the ring while packets come: seldom enough that a poll finds many. From 1 to
-/// 8 ms no difference was seen; 0.3 ms cost a packet of 64 bytes a quarter more.
+/// Between two polls of the ring while packets come, so that a poll finds many. From 1 to 8 ms, a packet
+/// costs the same; at 0.3 ms, one of 64 bytes costs a quarter more.
 const NAP: Duration = Duration::from_millis(2);
-/// The same while none comes.
+/// Between two polls of the ring while no packets come.
 const NAP_MAX: Duration = Duration::from_millis(10);
-/// A lane is filled at most about this fast, which bounds the naps for small rings.
+/// The rate at which a lane is filled at most. A nap is no longer than filling a lane takes.
 const LANE_BYTES_PER_S: u64 = 4_000_000_000;
-/// How long a keeper may take to end our subscriptions.
+/// Limit of the time in which a keeper ends our subscriptions.
 const LEAVE: Duration = Duration::from_secs(60);
-/// How long the last packets may take from the ring to us.
+/// Limit of the time in which the last packets are read.
 const SETTLE: Duration = Duration::from_secs(10);
 
 pub(super) struct Run {
     pub client: Client,
     pub collector: Collector,
     pub outputs: Vec<Opened>,
-    /// The bit of each output.
+    /// The subscriber's bit of each output.
     pub bits: Vec<usize>,
     pub count: Option<u64>,
     pub tally: Tally,
-    /// What the kernel had counted when the keeper was asked last, by subscriber and hook.
+    /// The keeper's last answer: counts of the hooks, by subscriber and hook.
     pub counts: Vec<Vec<HookCount>>,
-    /// What was read when the keeper was asked, until it answers.
+    /// The reader's counts at the last request to the keeper, until its answer.
     pub asked: Option<Asked>,
     pub started: Instant,
     pub started_ns: u64,
@@ -59,7 +59,7 @@ pub(super) struct Run {
     pub failure: Option<CaptureError>,
 }
 
-/// What was read and written when the keeper was asked what the hooks had counted: never more than that.
+/// The reader's counts at a request to the keeper: never more than the hooks' counts in its answer.
 pub(super) struct Asked {
     tally: Tally,
     written: Vec<Vec<Written>>,
@@ -108,15 +108,14 @@ impl Run {
                 next_tick = Instant::now() + TICK;
                 self.tick()?;
             }
-            // All was read that is old enough. Another poll at once would find a few packets, at the
-            // price of a whole poll, and take the hook's cache lines away from it.
+            // A poll at once would find few packets, and take cache lines from the hook.
             let nap = if taken == 0 { NAP_MAX } else { NAP };
             let mut pause = nap.min(lap).saturating_sub(began.elapsed());
             if taken == 0 || !pause.is_zero() {
                 self.with_sinks(Sink::caught_up);
             }
             while let Some(message) = self.client.receive(pause)? {
-                self.take_in(message)?;
+                self.handle(message)?;
                 pause = Duration::ZERO;
             }
         }
@@ -143,7 +142,7 @@ impl Run {
         })
     }
 
-    fn take_in(&mut self, message: KeeperMessage) -> Result<(), CaptureError> {
+    fn handle(&mut self, message: KeeperMessage) -> Result<(), CaptureError> {
         match message {
             KeeperMessage::Event(event) => {
                 self.control.notify(event.sentence());
@@ -196,8 +195,7 @@ impl Run {
                 output.packets += 1;
                 tally.wire_bytes += u64::from(wire_bytes);
                 let snaplen = bytes.len().min(output.subscription.snaplen as usize);
-                // Made anew for each output: to copy one that has just been made would make the CPU
-                // wait for its own stores.
+                // Built for each output: copying a packet that was just built would wait for its stores.
                 let packet = Packet {
                     interface: u32::from(record.interface),
                     time_ns: record.time_ns.saturating_add_signed(*offset_ns),
@@ -316,7 +314,7 @@ impl Run {
                 true => self.collector.lanes().is_caught_up(),
                 false => self.collector.lanes().has_reached(ends),
             };
-            // The ledger counts what has not come by then.
+            // The ledger counts packets that are not read by then as lost.
             if (taken == 0 && has_all) || Instant::now() > deadline {
                 return;
             }
