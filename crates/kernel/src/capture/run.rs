@@ -50,7 +50,7 @@ pub(super) struct Run {
     /// The keeper's last answer: counts of the hooks, by subscriber and hook.
     pub counts: Vec<Vec<HookCount>>,
     /// The reader's counts at the last request to the keeper, until its answer.
-    pub asked: Option<Asked>,
+    pub at_request: Option<ReaderCounts>,
     pub started: Instant,
     pub started_ns: u64,
     pub offset_ns: i64,
@@ -60,7 +60,7 @@ pub(super) struct Run {
 }
 
 /// The reader's counts at a request to the keeper: never more than the hooks' counts in its answer.
-pub(super) struct Asked {
+pub(super) struct ReaderCounts {
     tally: Tally,
     written: Vec<Vec<Written>>,
     log_bytes: u64,
@@ -228,9 +228,9 @@ impl Run {
             self.outputs[number].with_sink(&self.control, &mut self.failure, tick);
         }
         let sinks = || self.outputs.iter().map(|output| output.sink.as_ref());
-        // A keeper that has not answered yet is not asked again.
-        if self.asked.is_none() {
-            self.asked = Some(Asked {
+        // The next answer is to the oldest request, so its counts are kept until then.
+        if self.at_request.is_none() {
+            self.at_request = Some(ReaderCounts {
                 tally: self.tally.clone(),
                 written: sinks()
                     .map(|sink| sink.map_or(&[][..], Sink::written).to_vec())
@@ -247,21 +247,21 @@ impl Run {
         Ok(())
     }
 
-    /// Shows the ledger so far, now that the keeper has said what the hooks counted.
+    /// Publishes the ledger so far, of the reader's counts at the request and the hooks' counts in the answer.
     fn post_account(&mut self, run_times: &[RunTime]) {
-        let Some(asked) = self.asked.take() else {
+        let Some(reader) = self.at_request.take() else {
             return;
         };
-        let whole = Statistics::default();
+        let common = Statistics::default();
         let gaps = self.collector.lanes().sequence_gaps();
-        let subscribers = (self.counts.iter().zip(&asked.written).enumerate())
+        let subscribers = (self.counts.iter().zip(&reader.written).enumerate())
             .map(|(number, (counts, written))| {
-                let statistics = asked.tally.statistics(number, counts, gaps, whole);
-                self.account(number, &asked.tally, counts, &statistics, written)
+                let statistics = reader.tally.statistics(number, counts, gaps, common);
+                self.account(number, &reader.tally, counts, &statistics, written)
             })
             .collect();
-        let ledger = self.ledger(subscribers, run_times, asked.log_bytes, false);
-        let until_time_ns = asked.now_ns;
+        let ledger = self.ledger(subscribers, run_times, reader.log_bytes, false);
+        let until_time_ns = reader.now_ns;
         self.control.update(|progress| {
             progress.account = CaptureAccount {
                 ledger,
@@ -329,14 +329,14 @@ impl Run {
         now_ns: u64,
         complete: bool,
     ) -> Vec<Statistics> {
-        let whole = Statistics {
+        let common = Statistics {
             start_ns: self.realtime_ns(self.started_ns),
             end_ns: now_ns,
             complete,
             ..Statistics::default()
         };
         let gaps = self.collector.lanes().sequence_gaps();
-        self.tally.statistics(number, counts, gaps, whole)
+        self.tally.statistics(number, counts, gaps, common)
     }
 
     fn realtime_ns(&self, monotonic_ns: u64) -> u64 {
