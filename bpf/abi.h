@@ -551,7 +551,7 @@ enum path_code {
 	PATH_DROPPED = 3,
 	PATH_CONSUMED = 4,         /* used up by the kernel: ARP, a packet that a tunnel unpacks */
 	PATH_MERGED = 5,           /* GRO or the reassembly of fragments put it into another packet */
-	PATH_SEGMENTED = 6,        /* GSO cut it into pieces, which are packets of their own */
+	PATH_SEGMENTED = 6,        /* by software GSO; its segments are packets of their own */
 	PATH_UNKNOWN = 7,          /* its sk_buff was used again, and no end was seen */
 	PATH_OVERWRITTEN = 8,      /* another packet took its place in the table */
 	PATH_OPEN = 9,             /* under way when measuring ended */

@@ -13,8 +13,8 @@
 #define COPY_BYTES_MAX 2048 /* bounds the loop; longer frames hardly ever lie in one piece */
 
 /*
- * Eight bytes an instruction. Neither end needs to be aligned, which the machines that we support do
- * not ask for; set on the type, the compiler would copy byte by byte.
+ * Copied by eight bytes an instruction. Neither end needs to be aligned, on the machines that we support. A packed type
+ * would make the compiler copy byte by byte.
  */
 struct copy_piece {
 	__u64 words[4];
@@ -38,14 +38,14 @@ static __always_inline int has_piece(const void *at, const void *data_end)
 }
 
 /*
- * Copies bytes from the start of a packet whose linear part is data to data_end. Returns 0 when it did
- * not: too few, too many, or not all in the linear part. The last piece overlaps the one before it.
+ * Copies the first bytes of a packet whose linear part is data to data_end. Returns 0 and copies nothing when these are
+ * too few or too many, and 0 when not all are in the linear part. The last piece overlaps the one before it.
  */
 static __always_inline int copy_linear(void *to, const void *data, const void *data_end,
 				       __u32 bytes)
 {
 	const __u64 piece = sizeof(struct copy_piece);
-	__u64 last = bytes - piece; /* of too few bytes: far too large */
+	__u64 last = bytes - piece; /* wraps around for too few bytes */
 	__u64 end = COPY_BYTES_MAX;
 	const void *from;
 
@@ -74,9 +74,8 @@ static __always_inline int copy_linear(void *to, const void *data, const void *d
 }
 
 /*
- * The opposite: writes the first bytes of a packet of which data_bytes, a constant, are known to be
- * there, so that not every piece needs a comparison with the packet's end. Returns 0 when it did
- * not: too few or too many.
+ * The opposite: writes the first bytes of a packet. data_bytes, a constant, are known to be there, so that not every
+ * piece needs a comparison with the packet's end. Returns 0 and writes nothing when the bytes are too few or too many.
  */
 static __always_inline int fill_linear(void *data, const void *data_end, __u32 data_bytes,
 				       const void *from, __u32 bytes)

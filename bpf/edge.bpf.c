@@ -20,7 +20,7 @@
 #define PORT_OFFSET (20 + 2)
 #define PAYLOAD_OFFSET (20 + 8)
 #define SEEN_BYTES (PAYLOAD_OFFSET + 8)
-/* Of so many packets the time of one is taken, for the rate: a clock reading for each would slow the poll down. */
+/* Packets for each reading of the clock for the rate: a reading for each packet would slow the poll down. */
 #define PACKETS_PER_TIME 64
 
 const volatile struct edge_options options SEC(".rodata.options");
@@ -38,11 +38,11 @@ static __always_inline void take_time(struct edge_account *counts)
 		counts->first_timed_ns = counts->last_timed_ns;
 }
 
-/* Counts a packet, and records its time. `packet` has SEEN_BYTES of IP; 0: it is shorter, or not linear. */
-static __always_inline void see(const void *packet, __u32 bytes)
+/* `packet` has SEEN_BYTES of IP; 0: it is shorter, or not linear. */
+static __always_inline void count_and_record(const void *packet, __u32 bytes)
 {
 	__u64 now_ns = options.is_recording ? bpf_ktime_get_ns() : 0;
-	__u32 only = 0, place;
+	__u32 only = 0, element;
 	struct edge_account *counts = bpf_map_lookup_elem(&account, &only);
 	struct edge_time *time;
 	__be64 number;
@@ -68,8 +68,8 @@ static __always_inline void see(const void *packet, __u32 bytes)
 		counts->beyond++;
 		return;
 	}
-	place = sequence;
-	time = bpf_map_lookup_elem(&times, &place);
+	element = sequence;
+	time = bpf_map_lookup_elem(&times, &element);
 	if (!time)
 		return;
 	if (time->time_ns) {
@@ -87,7 +87,7 @@ int edge_tcx(struct __sk_buff *packet)
 	const void *data = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;
 
 	data += options.link_bytes ? ETH_HLEN : 0;
-	see(data + SEEN_BYTES <= end ? data : 0, packet->len);
+	count_and_record(data + SEEN_BYTES <= end ? data : 0, packet->len);
 	return TCX_NEXT;
 }
 
@@ -95,11 +95,10 @@ SEC("xdp")
 int edge_xdp(struct xdp_md *packet)
 {
 	const void *data = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;
-
 	__u32 bytes = end - data;
 
 	data += options.link_bytes ? ETH_HLEN : 0;
-	see(data + SEEN_BYTES <= end ? data : 0, bytes);
+	count_and_record(data + SEEN_BYTES <= end ? data : 0, bytes);
 	return options.is_discarding ? XDP_DROP : XDP_PASS;
 }
 

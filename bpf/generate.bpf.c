@@ -77,7 +77,7 @@ static __always_inline void report_sent(__u64 sent)
 	__sync_lock_test_and_set(&state.taken, sent);
 }
 
-/* The first packet of a batch leaves when it is due; 0: not in this batch. */
+/* Waits until the first packet of a batch is due. Returns its send time; 0: it is not due in this run. */
 static __always_inline __u64 wait_until_due(__u64 due_ns)
 {
 	__u64 now_ns = bpf_ktime_get_ns(), before_ns = state.first_sent_ns;
@@ -104,7 +104,7 @@ static __always_inline __u64 wait_until_due(__u64 due_ns)
 	return 0;
 }
 
-/* The second packet leaves with the first if the next batch would be farther from its due time; 0: it waits. */
+/* Send time of a batch's second packet: that of the first, if the next batch would be farther from due_ns; 0: none. */
 static __always_inline __u64 send_with_first(__u64 due_ns)
 {
 	__u64 first_ns = state.first_sent_ns;
@@ -127,7 +127,7 @@ static __always_inline void write_stamp(void *payload, __u64 sequence, __u64 now
 	__builtin_memcpy(payload, stamp, sizeof(stamp));
 }
 
-/* Writes a whole frame of so many bytes. Returns 0 when it is too long. */
+/* Writes the image's first frame_bytes bytes. Returns 0 when these are too many. */
 static __always_inline int write_image(struct xdp_md *ctx, void *data, const void *end,
 				       struct frame_image *whole, __u32 frame_bytes)
 {
@@ -140,7 +140,7 @@ static __always_inline int write_image(struct xdp_md *ctx, void *data, const voi
 	return !bpf_xdp_store_bytes(ctx, 0, whole->bytes, frame_bytes);
 }
 
-/* Writes a packet, of so many bytes with its frame. Returns 0 when its flow is not there, or it is too long. */
+/* Writes a packet as a frame of frame_bytes. Returns 0 when its flow does not exist, or the frame is too long. */
 static __always_inline int write_packet(struct xdp_md *ctx, void *data, const void *end,
 					const struct planned_packet *packet, __u32 frame_bytes,
 					__u64 number, __u64 now_ns)
@@ -189,7 +189,7 @@ static __always_inline int write_packet(struct xdp_md *ctx, void *data, const vo
 	return 1;
 }
 
-/* Copies the trace's next frame, of so many bytes. Returns 0 when there is none of that length. */
+/* Copies the trace's next frame, of frame_bytes. Returns 0 when there is none, or it is too long. */
 static __always_inline int write_replayed(void *data, const void *end, __u32 frame_bytes)
 {
 	__u64 position = state.replayed;
@@ -214,7 +214,7 @@ int generate(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 number = state.next, start_ns = 0, now_ns = 0;
-	__u32 frame_bytes, place = number & options.plan_mask;
+	__u32 frame_bytes, element = number & options.plan_mask;
 	struct planned_packet *packet;
 	__u32 run = 0;
 
@@ -241,7 +241,7 @@ int generate(struct xdp_md *ctx)
 		return XDP_DROP;
 	}
 	barrier();
-	packet = bpf_map_lookup_elem(&plan, &place);
+	packet = bpf_map_lookup_elem(&plan, &element);
 	if (!packet || data + options.written_bytes > end)
 		return fail(GENERATE_FAILURE_PLACE);
 

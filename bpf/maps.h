@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The arrays of the programs. The loader sets max_entries where there are several elements. */
+/* Arrays of the programs. Where an array has several elements, the loader sets max_entries. */
 #ifndef PARSHALL_MAPS_H
 #define PARSHALL_MAPS_H
 
@@ -16,7 +16,7 @@
 #define ARRAY(element) ARRAY_OF_KIND(BPF_MAP_TYPE_ARRAY, element)
 #define PERCPU_ARRAY(element) ARRAY_OF_KIND(BPF_MAP_TYPE_PERCPU_ARRAY, element)
 
-/* User space maps it. */
+/* An array that user space maps. */
 #define MAPPABLE_ARRAY(element)                    \
 	struct {                                   \
 		__uint(type, BPF_MAP_TYPE_ARRAY);  \

@@ -47,25 +47,25 @@ static __always_inline int is_leaving(const struct path_packet *packet, const st
 static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u32 stage, __u32 netns, __u32 *place)
 {
 	struct path_packet *packet = find_packet(skb, place);
-	struct path_whole *whole;
+	struct path_gso *gso;
 	int is_ours = !skb->skb_iif;
 
 	if (packet && is_leaving(packet, skb, stage) && (!is_ours || !(packet->seen & ARRIVING))) {
 		packet->head = head_of(skb);
-		packet->seen &= ~JOINED; /* the pieces of a datagram go on as its fragments */
+		packet->seen &= ~JOINED; /* a forwarded datagram goes on as its fragments */
 		pass(packet, stage);
 		return packet;
 	}
-	whole = stage == STAGE_START_XMIT ? whole_of(skb) : 0;
-	if (!whole && !is_ours && options.stages & ARRIVING)
+	gso = stage == STAGE_START_XMIT ? gso_of(skb) : 0;
+	if (!gso && !is_ours && options.stages & ARRIVING)
 		return 0;
-	begin_packet(skb, stage, netns, 0, whole);
-	if (!whole && is_ours)
+	begin_packet(skb, stage, netns, 0, gso);
+	if (!gso && is_ours)
 		return 0;
 	packet = find_packet(skb, place);
-	if (packet && !whole)
+	if (packet && !gso)
 		packet->seen |= CAME_IN;
-	return whole ? packet : 0;
+	return gso ? packet : 0;
 }
 
 /* A stage on the way in that neither begins nor ends a packet. */
@@ -236,11 +236,11 @@ int BPF_PROG(path_queue, struct sk_buff *skb)
 	__u32 place;
 
 	leave(skb, STAGE_QUEUE, 0, &place);
-	if (!(options.stages & BIT(STAGE_START_XMIT)) || !pieces_of(skb))
+	if (!(options.stages & BIT(STAGE_START_XMIT)) || !segments_of(skb))
 		return 0;
 	packet = find_packet(skb, &place);
 	if (packet)
-		remember_whole(packet, skb, place);
+		remember_gso(packet, skb, place);
 	return 0;
 }
 
@@ -260,7 +260,7 @@ SEC("tp_btf/qdisc_dequeue")
 int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, struct sk_buff *skb)
 {
 	struct path_packet *packet;
-	struct path_whole *whole;
+	struct path_gso *gso;
 	__u32 place;
 
 	if (!skb)
@@ -268,14 +268,14 @@ int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, st
 	packet = find_packet(skb, &place);
 	if (packet && is_leaving(packet, skb, STAGE_QDISC_DEQUEUE)) {
 		pass(packet, STAGE_QDISC_DEQUEUE);
-		if (pieces_of(skb))
-			remember_whole(packet, skb, place);
+		if (segments_of(skb))
+			remember_gso(packet, skb, place);
 		return 0;
 	}
-	/* Some disciplines cut what they queue. */
-	whole = whole_of(skb);
-	if (whole)
-		begin_packet(skb, STAGE_QDISC_DEQUEUE, 0, 0, whole);
+	/* Some queue disciplines segment what they queue. */
+	gso = gso_of(skb);
+	if (gso)
+		begin_packet(skb, STAGE_QDISC_DEQUEUE, 0, 0, gso);
 	return 0;
 }
 
@@ -294,8 +294,8 @@ int BPF_PROG(path_start_xmit, struct sk_buff *skb, struct net_device *dev)
 
 	if (!packet)
 		return 0;
-	if (pieces_of(skb))
-		forget_whole(packet, skb);
+	if (segments_of(skb))
+		forget_gso(packet, skb);
 	note_interface(packet, dev);
 	/* A bridge, bond, VLAN or MACVLAN gives it to the interface below, where it is sent. */
 	if (dev->lower_level > 1) {
@@ -326,7 +326,7 @@ int BPF_PROG(path_xmit, struct sk_buff *skb, int status, struct net_device *dev,
 	return 0;
 }
 
-/* What is read from a socket of another kind is no packet. */
+/* Data that is read from other sockets, such as AF_UNIX, are no packets. */
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(path_copy, const struct sk_buff *skb, int bytes)
 {
@@ -338,7 +338,7 @@ int BPF_PROG(path_copy, const struct sk_buff *skb, int bytes)
 	return 0;
 }
 
-/* Another sk_buff is at the address of a packet, which has ended without an end that is seen. */
+/* Another sk_buff is at the address of a packet, whose end was not seen. */
 static __always_inline void end_before(struct path_packet *packet, __u32 place)
 {
 	end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 0);
@@ -346,7 +346,7 @@ static __always_inline void end_before(struct path_packet *packet, __u32 place)
 
 #define UNSPECIFIED options.delivered_reasons[2]
 
-/* Whether the kernel frees so what is left in the queue of a socket that is closed. */
+/* Whether the reason is one with which the kernel frees the queue of a closed socket. */
 static __always_inline int is_of_closed_queue(unsigned int reason)
 {
 	return reason == options.delivered_reasons[0] || reason == options.delivered_reasons[1];
@@ -529,8 +529,8 @@ int BPF_PROG(path_consume, struct sk_buff *skb, void *location)
 		}
 		if (was_joined(packet, skb))
 			packet->seen |= JOINED;
-		else if (was_cut(packet, skb))
-			packet->seen |= CUT;
+		else if (was_segmented(packet, skb))
+			packet->seen |= SEGMENTED;
 		pass(packet, STAGE_CONSUME);
 	}
 	end_before(packet, place);

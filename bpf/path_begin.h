@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The beginning of a packet: at the first stage that it passes, at its arrival at native XDP before that, or as a piece of
- * a large packet, whose beginning it takes.
+ * The beginning of a packet: at the first stage that it passes, or at native XDP before it. A segment takes the
+ * beginning of its GSO packet.
  */
 #ifndef PARSHALL_PATH_BEGIN_H
 #define PARSHALL_PATH_BEGIN_H
@@ -16,7 +16,7 @@ static __always_inline __u32 netns_of(const struct sk_buff *skb)
 	return dev ? BPF_CORE_READ(dev, nd_net.net, ns.inum) : 0;
 }
 
-/* The interface that a packet has: none before routing has found one. */
+/* Index of a packet's interface; 0 before routing has found one. */
 static __always_inline __u32 interface_of(const struct sk_buff *skb)
 {
 	struct net_device *dev = BPF_CORE_READ(skb, dev);
@@ -35,7 +35,7 @@ static __always_inline int is_wanted_interface(__u32 interface)
 	return 0;
 }
 
-/* Whether the filter wants a packet; fills in its identity where that is asked for. */
+/* Whether the filter accepts a packet; fills in the packet's identity if the options ask for it. */
 static __always_inline int is_wanted_head(struct sk_buff *skb, struct path_identity *identity, __u32 netns,
 					  __u32 interface, __u32 number)
 {
@@ -64,7 +64,7 @@ static __always_inline int is_wanted_head(struct sk_buff *skb, struct path_ident
 	return 1;
 }
 
-/* Whether a packet is wanted; fills in its identity where that is asked for. */
+/* Whether a packet is of the selected namespace and interfaces, and the filter accepts it; fills in its identity. */
 static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *identity, __u32 netns, __u32 interface)
 {
 	struct path_cpu *now = this_cpu();
@@ -89,8 +89,9 @@ static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *ident
 }
 
 /*
- * When native XDP had a packet, by where its first byte is. The driver makes an sk_buff around that byte, on the same CPU
- * and in the same poll. Metadata in front of the packet would do as well, but GRO merges no packets whose metadata differ.
+ * When native XDP had a packet, by the address of its first byte. The driver makes an sk_buff around that byte, on the
+ * same CPU and in the same poll. Metadata in front of the packet could hold the time, but GRO merges no packets whose
+ * metadata differ.
  */
 struct path_arrival {
 	__u64 time_ns; /* 0: none, or taken */
@@ -109,9 +110,9 @@ struct {
 
 static __always_inline struct path_arrival *arrival_at(__u32 address)
 {
-	__u32 place = ((address >> 6) * 0x9e3779b1u) >> (32 - ARRIVAL_BITS);
+	__u32 element = ((address >> 6) * 0x9e3779b1u) >> (32 - ARRIVAL_BITS);
 
-	return bpf_map_lookup_elem(&path_arrivals, &place);
+	return bpf_map_lookup_elem(&path_arrivals, &element);
 }
 
 SEC("xdp.frags")
@@ -152,8 +153,8 @@ static __always_inline void begin_at_arrival(struct path_packet *packet, struct 
 }
 
 /*
- * Notes a stage, and its time. What passes it more than once keeps the first. What is ignored has no times, but stages: by
- * them it is known on its way, and would else begin anew at the next one.
+ * Notes a stage, and the time of its first pass. An ignored packet gets its stages but no times: without stages, it would
+ * begin anew at the next one.
  */
 static __always_inline void pass(struct path_packet *packet, const __u32 stage)
 {
@@ -168,31 +169,31 @@ static __always_inline void pass(struct path_packet *packet, const __u32 stage)
 	packet->last_stage = stage;
 }
 
-/* A piece has the beginning and the times of the large packet. Returns whether another CPU left that one in its place meanwhile. */
-static __noinline int inherit(struct path_packet *packet, __u32 place, __u32 stage, const struct path_whole *whole)
+/* Gives a segment the times of its GSO packet. Returns 0 if another CPU has replaced the GSO packet meanwhile. */
+static __noinline int inherit(struct path_packet *packet, __u32 place, __u32 stage, const struct path_gso *gso)
 {
 	struct path_command *command;
 	__u64 queued_ns;
 	__u32 seen;
 	__u8 first_stage;
 
-	if (!packet || !whole || stage >= STAGE_PAD)
+	if (!packet || !gso || stage >= STAGE_PAD)
 		return 0;
-	queued_ns = *(const volatile __u64 *)&whole->queued_ns;
-	packet->time_ns = whole->packet.time_ns;
-	seen = whole->packet.seen;
-	first_stage = whole->packet.first_stage;
-	packet->first_cpu = whole->packet.first_cpu;
-	packet->stolen_from_ns = whole->packet.stolen_from_ns;
+	queued_ns = *(const volatile __u64 *)&gso->queued_ns;
+	packet->time_ns = gso->packet.time_ns;
+	seen = gso->packet.seen;
+	first_stage = gso->packet.first_stage;
+	packet->first_cpu = gso->packet.first_cpu;
+	packet->stolen_from_ns = gso->packet.stolen_from_ns;
 	packet->interface_out = 0;
 	packet->reason = 0;
-	__builtin_memcpy(packet->offset_ns, whole->packet.offset_ns, sizeof(packet->offset_ns));
+	__builtin_memcpy(packet->offset_ns, gso->packet.offset_ns, sizeof(packet->offset_ns));
 	if (options.group == GROUP_COMMAND) {
 		command = bpf_map_lookup_elem(&path_commands, &place);
 		if (command)
-			*command = whole->command;
+			*command = gso->command;
 	}
-	if (!*(const volatile __u64 *)&whole->key || *(const volatile __u64 *)&whole->queued_ns != queued_ns)
+	if (!*(const volatile __u64 *)&gso->key || *(const volatile __u64 *)&gso->queued_ns != queued_ns)
 		return 0;
 	packet->seen = seen;
 	packet->first_stage = first_stage;
@@ -200,7 +201,7 @@ static __noinline int inherit(struct path_packet *packet, __u32 place, __u32 sta
 	return 1;
 }
 
-/* Of each CPU's packets the first is left, and every n-th after it: a count of all CPUs would be a line that all write. */
+/* Each CPU keeps its first packet and every n-th after it: a common count would be a cache line that all CPUs write. */
 static __always_inline int is_thinned_out(void)
 {
 	struct path_cpu *now = this_cpu();
@@ -214,18 +215,18 @@ static __always_inline int is_thinned_out(void)
 }
 
 /*
- * A packet at its first stage, or a piece of a large one at the first stage of its own. `netns` and `interface` are 0
- * where only the packet's device knows them.
+ * Begins a packet at its first stage, or a segment at its own first stage. `netns` and `interface` are 0 where the
+ * packet's device has them.
  */
 static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns, __u32 interface,
-				   const struct path_whole *whole)
+				   const struct path_gso *gso)
 {
 	__u32 place, cpu = bpf_get_smp_processor_id();
 	struct path_packet *packet;
 	struct path_account *account = account_of(cpu);
 	struct path_identity *identity;
 	struct path_cpu *now;
-	__u32 ignored = whole ? whole->packet.is_ignored : 0;
+	__u32 ignored = gso ? gso->packet.is_ignored : 0;
 	int is_alone = stage <= STAGE_RECEIVE || stage >= STAGE_QUEUE;
 
 	if (!skb || !account)
@@ -243,7 +244,7 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 		if (!identity || !is_wanted(skb, identity, netns ?: netns_of(skb), interface))
 			ignored = FILTERED;
 	}
-	if (options.every > 1 && !ignored && !whole && is_thinned_out())
+	if (options.every > 1 && !ignored && !gso && is_thinned_out())
 		ignored = THINNED;
 	if (ignored)
 		count_in_softirq(ignored == FILTERED ? &account->filtered : &account->thinned, is_alone);
@@ -251,7 +252,7 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 	packet->head = head_of(skb);
 	packet->seen = BIT(stage);
 	packet->first_stage = packet->last_stage = stage;
-	if (!ignored && !(whole && inherit(packet, place, stage, whole))) {
+	if (!ignored && !(gso && inherit(packet, place, stage, gso))) {
 		packet->first_cpu = cpu;
 		packet->interface_out = 0;
 		packet->reason = 0;

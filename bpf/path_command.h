@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Whose packet it is, by the name of a thread: the one that sent it or, of a packet that came in, the one
- * that last read from its socket. An interrupt borrows the thread that runs, whose name says nothing then.
+ * The owner of a packet, by the name of a thread: the thread that sent the packet or, for one that came in, the
+ * thread that last read from its socket. In an interrupt, the current thread has nothing to do with the packet.
  */
 #ifndef PARSHALL_PATH_COMMAND_H
 #define PARSHALL_PATH_COMMAND_H
@@ -21,7 +21,7 @@ struct path_command {
 	char name[16];
 };
 
-/* By place in the table of packets; empty: no thread sent it. */
+/* The sender of the packet at a place in the table of packets; empty: no thread sent it. */
 ARRAY(struct path_command) path_commands SEC(".maps");
 
 #define READERS_MAX 65536
@@ -34,7 +34,7 @@ struct {
 	__type(value, struct path_command);
 } path_reading SEC(".maps");
 
-/* Whether a CPU serves a softirq, which no program can ask the kernel: by CPU, since the first one that began. */
+/* Element cpu: whether the CPU serves a softirq, which no helper reports. Known from its first softirq on. */
 ARRAY(__u32) path_serving SEC(".maps");
 
 static __always_inline int note_serving(__u32 is_serving)

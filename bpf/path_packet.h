@@ -44,8 +44,8 @@ struct {
 #define CAME_IN BIT(27) /* by an interface, where no stage of that is measured */
 #define STACKED BIT(28) /* given to an interface that stands on another one */
 #define REFUSED BIT(29) /* by a full accept queue */
-#define JOINED BIT(30) /* with others to one, whose head it need not be */
-#define CUT BIT(31)    /* into pieces */
+#define JOINED BIT(30) /* to another packet, or others to it */
+#define SEGMENTED BIT(31) /* by software GSO */
 
 enum { FILTERED = 1, THINNED = 2 };
 
@@ -400,7 +400,7 @@ static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 	/* Also what a reader drops: it verifies the checksums of UDP. */
 	if (seen & BIT(STAGE_DROP) && !(seen & BIT(STAGE_COPY)))
 		return PATH_DROPPED;
-	if (seen & CUT)
+	if (seen & SEGMENTED)
 		return PATH_SEGMENTED;
 	if (seen & LEAVING)
 		return seen & (ARRIVING | CAME_IN) ? PATH_FORWARDED : PATH_SENT;
@@ -438,7 +438,7 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
 	}
 	record->time_ns = packet->time_ns;
 	__builtin_memcpy(record->offset_ns, packet->offset_ns, sizeof(record->offset_ns));
-	record->seen = packet->seen & ~(CAME_IN | STACKED | REFUSED | JOINED | CUT);
+	record->seen = packet->seen & ~(CAME_IN | STACKED | REFUSED | JOINED | SEGMENTED);
 	record->stolen_ns = packet->first_cpu == (__u16)cpu ? (__u32)now->stolen_ns - packet->stolen_from_ns : ~0u;
 	record->interface_out = packet->interface_out;
 	record->reason = packet->reason;

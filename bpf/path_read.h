@@ -129,7 +129,7 @@ int BPF_PROG(path_switch, unsigned char preempt, struct task_struct *from, struc
 	if (!key)
 		return 0;
 	socket = bpf_map_lookup_elem(&path_sockets, key);
-	/* Where another thread has read meanwhile, the socket has data again, for which this one was not woken. */
+	/* If another thread has read meanwhile, the socket has newer data, for which this thread was not woken. */
 	if (socket && socket->pid == thread && !socket->running_ns)
 		socket->running_ns = bpf_ktime_get_ns();
 	bpf_map_delete_elem(&path_woken, &thread);
@@ -159,7 +159,7 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 	if (bytes < 0 || flags & 2 /* MSG_PEEK */ || !account)
 		return 0;
 	if (!bytes && sk->sk_protocol == IPPROTO_TCP) {
-		/* The end of the stream, which was made ready, but is no data. */
+		/* The end of the stream wakes the reader, but is no data. */
 		bpf_map_delete_elem(&path_sockets, &key);
 		return 0;
 	}
@@ -168,7 +168,7 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 	socket = bpf_map_lookup_elem(&path_sockets, &key);
 	if (!socket)
 		return 0;
-	/* Before the time is taken: what other CPUs note from here on is later than the read. */
+	/* Copied before the clock is read: what other CPUs note after it is later than the read. */
 	data = *socket;
 	time_ns = bpf_ktime_get_ns();
 	count(&account->reads);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Segments of passive opens: before they have a socket, their listener stands for them. */
+/* Segments of passive opens that have no socket yet: the kernel gives their listener in its place. */
 #ifndef PARSHALL_TCP_HANDSHAKE_H
 #define PARSHALL_TCP_HANDSHAKE_H
 
@@ -8,8 +8,9 @@
 #include "tcp_state.h"
 
 /*
- * Whether a segment at a listener is the first that can be seen of a connection. A SYN-ACK is not where
- * SYNs are seen: it is sent again for a handshake that made room for others, or is older than the log.
+ * Whether a segment at a listener is the first that can be seen of a connection: the SYN, or the SYN-ACK if only
+ * outbound packets are seen. Otherwise a SYN-ACK of an unknown handshake is a repetition: the handshake made room for
+ * others, or is older than the log.
  */
 static __always_inline int begins_handshake(__u32 flags, __u32 direction)
 {

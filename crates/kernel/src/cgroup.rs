@@ -1,4 +1,4 @@
-//! Control groups: the one to attach to, and the path of a socket's group.
+//! Control groups: finds the one to attach to, and the path of a socket's group.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::measurement_error::MeasurementError;
 pub struct Cgroup {
     /// Its directory.
     pub path: PathBuf,
-    /// Its number in the kernel; 0 stands for the root, that is for everything.
+    /// Its number in the kernel; 0 stands for the root, which has all processes.
     pub id: u64,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn open(path: &Path) -> Result<OwnedFd, MeasurementError> {
     })
 }
 
-/// Names of groups by number, looked up in the hierarchy when a number is new.
+/// Paths of groups by number. A number that is not known yet causes a walk of the hierarchy.
 #[derive(Debug)]
 pub struct Paths {
     root: Option<PathBuf>,
@@ -88,7 +88,7 @@ pub struct Paths {
 const PATHS_MAX: usize = 4096;
 
 impl Paths {
-    /// Nothing known yet.
+    /// An empty cache.
     pub fn new() -> Self {
         Self {
             root: cgroup2_mount(),

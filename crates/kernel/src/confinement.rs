@@ -1,4 +1,5 @@
-//! A command that has attached keeps only what it needs, in all threads of its process: from then on it parses.
+//! Drops the privileges that a command needs only to attach its programs, in all threads of its process. From then on,
+//! it parses what others sent.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,23 +9,23 @@ use rustix::thread::CapabilitySet;
 
 use crate::capture::keeper::privileges::{FOR_PROGRAMS, FOR_TIMES, forbid_to_all_threads};
 
-/// Packets that go on being sent, and the memory of AF_XDP.
+/// To send packets, and to lock the memory of AF_XDP.
 const FOR_SOCKETS: CapabilitySet = CapabilitySet::NET_RAW.union(CapabilitySet::IPC_LOCK);
-/// Further output files in directories of other users.
+/// To create further output files in directories of other users.
 const FOR_FILES: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::FOWNER);
-/// The command that is measured may belong to another user.
+/// To end the measured command, which may belong to another user.
 const FOR_CHILD: CapabilitySet = CapabilitySet::KILL;
 
-/// How long the threads may take; each does it when it next runs.
+/// Limit of the time in which all threads drop their capabilities: each does when it next runs.
 const PATIENCE: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// What the threads keep. They read it in a signal handler.
+/// The capabilities that threads keep. The signal handler reads them.
 static KEPT: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// What a command still does that needs more privileges than its instrument.
+/// What a command does after it has attached that needs more privileges than its instrument.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
     /// It creates files in directories of other users.
@@ -35,11 +36,11 @@ pub struct Needs {
     pub namespaces: bool,
 }
 
-/// Gives up, for all threads and for ever, all privileges but those of the instruments: capabilities, those that a
-/// program would give (no new privileges), and calls that no instrument makes.
+/// Drops the privileges that no running instrument needs, in all threads and for good: capabilities, privileges that
+/// execve(2) would give (`no_new_privs`), and system calls (seccomp).
 ///
 /// # Errors
-/// A thread still has more after some seconds, or the kernel refuses a call.
+/// A thread has kept a capability for some seconds, or the kernel refuses a call.
 pub fn confine(needs: Needs) -> io::Result<()> {
     let mut kept = FOR_PROGRAMS | FOR_TIMES | FOR_SOCKETS;
     kept.set(FOR_FILES, needs.files);
@@ -55,10 +56,10 @@ pub fn confine(needs: Needs) -> io::Result<()> {
     KEPT.store(kept.bits(), Ordering::Release);
     drop_in_this_thread();
     // A thread can change its own capabilities only, so each is interrupted; system calls go on.
-    let restored = Handler::install()?;
+    let handler = Handler::install()?;
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let threads = threads_with_more(kept.bits())?;
+        let threads = threads_with_capabilities_beyond(kept.bits())?;
         if threads.is_empty() {
             break;
         }
@@ -67,14 +68,7 @@ pub fn confine(needs: Needs) -> io::Result<()> {
         }
         for thread in threads {
             // SAFETY: the call has no memory; a thread that has ended is an error that does not matter.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_tgkill,
-                    std::process::id(),
-                    thread,
-                    restored.signal,
-                )
-            };
+            unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, handler.signal) };
         }
         std::thread::sleep(INTERVAL);
     }
@@ -82,11 +76,11 @@ pub fn confine(needs: Needs) -> io::Result<()> {
 }
 
 /// Threads of this process that have a capability besides these.
-fn threads_with_more(kept: u64) -> io::Result<Vec<i32>> {
+fn threads_with_capabilities_beyond(kept: u64) -> io::Result<Vec<i32>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc/self/task")? {
         let path = entry?.path();
-        // It may have ended.
+        // The thread may have ended.
         let Ok(text) = std::fs::read_to_string(path.join("status")) else {
             continue;
         };
@@ -106,12 +100,12 @@ fn threads_with_more(kept: u64) -> io::Result<Vec<i32>> {
     Ok(found)
 }
 
-/// The signal by which a thread is told. A thread that blocks signals must let it through.
+/// The signal at which a thread drops its capabilities. A thread that blocks signals must leave it unblocked.
 pub(crate) fn signal() -> i32 {
     libc::SIGRTMAX() - 1
 }
 
-/// The handler of the signal, until it is dropped.
+/// The installed handler of the signal. Dropping it makes the process ignore the signal.
 struct Handler {
     signal: i32,
     before: libc::sigaction,
@@ -135,7 +129,7 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // Ignored, not its default, which ends the process: a late signal may still come.
+        // A late signal may still come, and its default action would end the process.
         self.before.sa_sigaction = libc::SIG_IGN;
         // SAFETY: as in `install`.
         unsafe { libc::sigaction(self.signal, &self.before, std::ptr::null_mut()) };
@@ -169,7 +163,7 @@ struct CapabilityWords {
     inheritable: u32,
 }
 
-/// Only system calls: it runs in signal handlers.
+/// Makes system calls only, since it runs in signal handlers.
 fn drop_in_this_thread() {
     let kept = KEPT.load(Ordering::Acquire);
     for number in (0..u64::BITS).filter(|number| kept >> number & 1 == 0) {

@@ -1,7 +1,8 @@
 //! The conversation with the keeper of a ring, which the threads of a program share.
 //!
-//! A thread has the lock of the connection while it sends, or takes messages that have come, and never while it waits. A
-//! thread that takes a message puts it where the thread that asked finds it. Two threads never ask the same kind of question at a time.
+//! A thread holds the lock of the connection while it sends a question or takes messages, and never while it waits. It
+//! leaves the answers that it takes for the threads that asked. Two threads never ask the same kind of question at a
+//! time.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
@@ -20,10 +21,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::lock;
 
-/// How long a keeper may take to answer.
+/// Limit of the time in which a keeper answers.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Another thread may have taken the answer while one waits for it.
-const GLANCE: Timespec = Timespec {
+/// Interval at which a thread checks whether another one has taken its answer.
+const ANSWER_CHECK_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 1_000_000,
 };
@@ -34,18 +35,19 @@ pub struct Conversation {
     /// Held by the thread that asks for an account, and by the one that changes the filter.
     account: Mutex<()>,
     change: Mutex<()>,
-    /// Threads that wait for an answer. They take the messages meanwhile.
+    /// Number of threads that wait for an answer. While there are any, they take the messages.
     askers: AtomicUsize,
     /// Readable when a message waits.
     descriptor: OwnedFd,
     ring: String,
     interface_index: u32,
-    /// Changes of the filter that were asked for, and those of them that the hooks have.
+    /// Number of the last change of the filter that was requested.
     changes: AtomicU64,
+    /// Number of the last one that the hooks have.
     merged: AtomicU64,
     /// The interface was removed. The keeper still knows what was counted.
     is_removed: AtomicBool,
-    /// Why the keeper answers no more.
+    /// Why the conversation ended.
     lost: OnceLock<String>,
 }
 
@@ -57,12 +59,12 @@ struct Talk {
     is_changing: bool,
 }
 
-/// Of each subscription, by hook.
+/// Counts of each subscription, by hook.
 type Counts = Vec<Vec<HookCount>>;
 
 /// Why a question has no answer.
 pub enum Unanswered {
-    /// The keeper answers no more.
+    /// The conversation has ended.
     Ended(String),
     /// The keeper refused a change; nothing has changed.
     Refused(String),
@@ -81,7 +83,7 @@ struct Asking;
 
 impl Asking {
     fn begin() -> Option<Self> {
-        // None is made while another one lives, as its end would be taken for that one's.
+        // A second value would clear the flag of the first when it is dropped.
         match ASKS.replace(true) {
             true => None,
             false => Some(Self),
@@ -103,7 +105,7 @@ impl Talk {
 }
 
 impl Conversation {
-    /// Over the connection of a reader of an interface.
+    /// A conversation over the connection of a client that captures an interface.
     ///
     /// # Errors
     /// When the process has too many descriptors.
@@ -128,7 +130,7 @@ impl Conversation {
         })
     }
 
-    /// What `then` makes of what the kernel has counted up to now, for one thread at a time.
+    /// Asks for the kernel's counts, and passes them to `then`, for one thread at a time.
     ///
     /// # Errors
     /// As of [`Unanswered`].
@@ -142,8 +144,9 @@ impl Conversation {
         .map(then)
     }
 
-    /// Changes the filter; `then` gets the number of the change as soon as every packet comes, before another thread
-    /// changes the filter. [`Conversation::merged`] says when the hooks have the new one.
+    /// Changes the filter. From the keeper's answer on, every packet comes, until the hooks have the new filter, as
+    /// [`Conversation::merged`] reports. `then` gets the number of the change, before another thread changes the
+    /// filter.
     ///
     /// # Errors
     /// As of [`Unanswered`].
@@ -208,7 +211,7 @@ impl Conversation {
             }
             let _ = poll(
                 &mut [PollFd::new(&self.descriptor, PollFlags::IN)],
-                Some(&GLANCE),
+                Some(&ANSWER_CHECK_INTERVAL),
             );
         }
     }
@@ -262,7 +265,7 @@ impl Conversation {
         }
     }
 
-    /// What becomes readable when a message waits for a thread that asks nothing; -1 while another one asks.
+    /// The descriptor that is readable when a message waits; -1 while a thread asks, which takes the messages.
     pub fn descriptor(&self) -> RawFd {
         match self.askers.load(Ordering::SeqCst) {
             0 => self.descriptor.as_raw_fd(),
@@ -270,16 +273,16 @@ impl Conversation {
         }
     }
 
-    /// The connection itself.
+    /// The descriptor of the connection, also while a thread asks.
     pub fn connection(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
 
-    /// Takes the messages that wait, unless a thread that asks does so.
+    /// Takes the messages that wait, unless a thread that asks takes them.
     ///
     /// # Errors
     /// Why the capture has ended.
-    pub fn glance(&self) -> Result<(), String> {
+    pub fn take_messages(&self) -> Result<(), String> {
         if self.askers.load(Ordering::SeqCst) == 0
             && let Some(_asking) = Asking::begin()
             && let Ok(mut talk) = self.talk.try_lock()

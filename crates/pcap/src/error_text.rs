@@ -16,13 +16,13 @@ impl ErrorText {
         Self([const { AtomicU8::new(0) }; ERROR_BYTES])
     }
 
-    /// Takes a text, cut to what fits.
+    /// Sets the text, truncated to what fits.
     pub fn set(&self, text: &str) {
-        let text = &text.as_bytes()[..fitting(text)];
+        let text = &text.as_bytes()[..fitting_bytes(text)];
         // The last byte is never set, so that the text has an end at any time.
         let bytes = text.iter().copied().chain([0]);
-        for (place, byte) in self.0.iter().zip(bytes) {
-            place.store(byte, Ordering::Relaxed);
+        for (cell, byte) in self.0.iter().zip(bytes) {
+            cell.store(byte, Ordering::Relaxed);
         }
     }
 
@@ -32,7 +32,7 @@ impl ErrorText {
     }
 }
 
-/// A kernel's error as `strerror` says it.
+/// The text of `strerror` for an error of the kernel.
 pub fn of_kernel(error: rustix::io::Errno) -> String {
     let mut text = [0; ERROR_BYTES];
     // SAFETY: the buffer has so many bytes; the text in it ends with 0.
@@ -44,7 +44,7 @@ pub fn of_kernel(error: rustix::io::Errno) -> String {
     }
 }
 
-/// Writes a text into a caller's buffer, cut to what fits.
+/// Writes a text into a caller's buffer, truncated to what fits.
 ///
 /// # Safety
 /// `buffer` is null, or has [`ERROR_BYTES`] bytes.
@@ -52,16 +52,16 @@ pub unsafe fn write(buffer: *mut c_char, text: &str) {
     if buffer.is_null() {
         return;
     }
-    let end = fitting(text);
-    // SAFETY: at most ERROR_BYTES - 1 bytes and the 0, into a buffer of so many.
+    let end = fitting_bytes(text);
+    // SAFETY: the text has at most ERROR_BYTES - 1 bytes, and the 0 follows: the buffer has room for both.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, end);
         *buffer.add(end) = 0;
     }
 }
 
-/// Bytes of a text that fit before the 0.
-fn fitting(text: &str) -> usize {
+/// Bytes of a text that fit before the terminating 0, in whole characters.
+fn fitting_bytes(text: &str) -> usize {
     (0..ERROR_BYTES)
         .rev()
         .find(|end| text.is_char_boundary((*end).min(text.len())))
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_between_characters() {
+    fn a_long_text_is_truncated_between_characters() {
         let text = ErrorText::new();
         text.set(&"ü".repeat(200));
         // SAFETY: the text ends with 0.

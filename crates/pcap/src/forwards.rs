@@ -1,5 +1,5 @@
-//! Functions that a capture of ours does not change: each passes its call on to the system's libpcap. What is set before
-//! an activation is set at the system's handle, too.
+//! Functions that a capture of ours does not change: each passes its call on to the system's libpcap. Options are set
+//! on the system's handle, too, so these functions return what a program has set.
 
 use libc::{FILE, addrinfo, c_char, c_int, c_long, c_uchar, c_uint, c_void};
 use parshall_core::filter::classic::ClassicInstruction;

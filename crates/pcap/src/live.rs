@@ -160,9 +160,9 @@ impl Live {
     /// The next packet, if one is old enough; its bytes stay until the next call.
     pub fn next(&self, horizon_ns: u64) -> Option<(PacketHeader, *const c_uchar)> {
         let mut reader = lock(&self.reader);
-        if reader.should_glance(horizon_ns) {
-            // Whoever waits learns it by itself.
-            let _ = self.keeper.glance();
+        if reader.should_check_filter(horizon_ns) {
+            // An error is left to `wait`, which gets it as well.
+            let _ = self.keeper.take_messages();
             reader.note_merged(self.keeper.merged());
         }
         reader.next(horizon_ns, self.direction.load(Ordering::Relaxed))
@@ -178,11 +178,11 @@ impl Live {
         let waiting = [self.keeper.descriptor(), wake.as_raw_fd(), bell];
         let [has_message, is_woken, _] = wait_readable(waiting, most);
         if is_woken {
-            // Before the next look at what it announces.
+            // Cleared before the caller checks again what it announces.
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
         match has_message {
-            true => self.keeper.glance(),
+            true => self.keeper.take_messages(),
             false => self.keeper.check(),
         }
     }
@@ -218,9 +218,9 @@ impl Live {
         let merged = subscription(&self.ring, &self.interface, self.snaplen, program);
         let (one, is_mergeable) = match merged {
             Ok(one) => (one, true),
-            // It runs here for ever.
+            // A filter that cannot be merged runs here for good.
             Err(_) => {
-                // It may look at bytes that the capture does not ask for.
+                // The filter may read bytes beyond the snapshot length.
                 let all = [return_constant(CAPTURE_SNAPLEN_MAX)];
                 let all = Wanted {
                     text: program.text,
@@ -233,7 +233,7 @@ impl Live {
         let from_ns = monotonic_ns();
         let set = |change| {
             let change = if is_mergeable { change } else { 0 };
-            lock(&self.reader).filter(own, from_ns, change);
+            lock(&self.reader).set_filter(own, from_ns, change);
         };
         let replaced = self.keeper.replace(one, set);
         replaced.map_err(|unanswered| match unanswered {

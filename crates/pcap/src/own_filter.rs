@@ -13,11 +13,11 @@ use crate::subscription::Wanted;
 const TAG_START: usize = 12;
 const TAG_END: usize = 16;
 
-/// What a record says beside the bytes of a packet.
+/// How a packet passed its interface.
 #[derive(Clone, Copy, Default)]
 pub struct Passage {
     pub is_outbound: bool,
-    /// The tag stood beside the packet.
+    /// The kernel kept the VLAN tag beside the packet.
     pub is_tag_beside: bool,
 }
 
@@ -34,8 +34,9 @@ impl From<&CaptureRecord> for Passage {
 pub struct OwnFilter {
     program: ClassicProgram,
     interface_index: u32,
-    /// Of sent packets.
+    /// The tags that the kernel keeps beside sent packets.
     tags_beside: TagsBeside,
+    /// The last packet that was filtered without its tag.
     untagged: Vec<u8>,
 }
 
@@ -53,12 +54,12 @@ impl OwnFilter {
         })
     }
 
-    /// Asks the kernel again which tags the interface sends by itself.
+    /// Reads from the kernel again which tags the interface inserts itself.
     pub fn update(&mut self) {
         self.tags_beside = tags_sent_beside(self.interface_index);
     }
 
-    /// Whether it accepts a packet, given as it was on the wire.
+    /// Whether the filter accepts a packet; `whole` has the bytes as on the wire.
     pub fn accepts(&mut self, passage: Passage, wire_bytes: u32, whole: &[u8]) -> bool {
         let mut packet = Packet {
             bytes: whole,
@@ -88,7 +89,7 @@ impl OwnFilter {
     }
 }
 
-/// What stands where an outer tag does.
+/// The bytes at the place of an outer tag, whether or not they are one.
 fn outer_tag(frame: &[u8]) -> Option<Tag> {
     let bytes = frame.get(TAG_START..TAG_END)?;
     Some(Tag {

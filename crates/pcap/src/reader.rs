@@ -13,37 +13,37 @@ use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
 use crate::injected::Injected;
 use crate::own_filter::{OwnFilter, Passage};
 
-/// How often the two clocks are compared.
+/// Interval at which `CLOCK_REALTIME` is compared with the clock of the records.
 const CLOCK_INTERVAL_NS: u64 = 500_000_000;
 
-/// An interrupted hook may write a packet this much later than its time, and with the verdict of the programs before.
+/// An interrupted hook may write a packet this much later than its time, judged by programs that were replaced since.
 const LATE_NS: u64 = 1_000_000_000;
 
-/// A keeper needs longer to make programs: a packet that comes sooner was not judged by new ones.
+/// A keeper takes longer than this to load new programs: a packet that comes sooner was judged by the old ones.
 const PROGRAMS_MIN_NS: u64 = 5_000_000;
 
-/// How often a thread that need not wait for packets looks whether the hooks have the newest filter.
-const GLANCE_INTERVAL_NS: u64 = 2_000_000;
+/// Interval at which a thread that need not wait for packets checks whether the hooks have the newest filter.
+const FILTER_CHECK_INTERVAL_NS: u64 = 2_000_000;
 
-/// Packets that are taken only to be counted.
+/// Maximum packets that are taken before the program reads them, to count them.
 const AHEAD_MAX: usize = 4096;
 
-/// What the reading thread changes. Others have it for moments: to count, or to set a filter.
+/// The state of reading a ring. The reading thread changes it; others lock it briefly, to count or to set a filter.
 pub struct Reader {
     collector: Collector,
-    /// What was taken from the ring up to now.
+    /// Counts of packets taken from the ring.
     progress: Progress,
-    /// Time of the newest one.
+    /// Time of the newest packet that was taken.
     newest_ns: u64,
     /// Filters that run here. The newest is last.
     programs: VecDeque<Running>,
-    /// When it was seen last whether the hooks have the newest filter.
-    glanced_ns: u64,
+    /// When [`Reader::should_check_filter`] was last true.
+    checked_ns: u64,
     /// Packets that were taken from the ring and not yet returned.
     ahead: VecDeque<(Kept, Passage)>,
-    /// Of the packet that was taken last.
+    /// How the packet that was taken last passed its interface.
     passage: Passage,
-    /// Bytes of the last one of these that was returned.
+    /// Bytes of the packet of `ahead` that was returned last.
     returned: Vec<u8>,
     /// The packet that `pcap_next` returned last.
     pub kept: Kept,
@@ -51,20 +51,20 @@ pub struct Reader {
     offset_ns: i64,
     offset_until_ns: u64,
     snaplen: usize,
-    /// Filters here see packets beyond the snapshot length.
+    /// The ring is read beyond the snapshot length, for the filters here.
     is_reading_whole: bool,
     is_nano: bool,
     interface_number: u8,
     injected: Arc<Injected>,
 }
 
-/// A filter that runs here, on packets up to a time: until the hooks have it, or another one was set.
+/// A filter that runs here, on packets up to a time: until the hooks have the filter, or another one is set.
 struct Running {
     filter: OwnFilter,
-    /// When it was set: packets up to then passed the filter before it.
+    /// When it was set: packets up to this time passed the filter before it.
     from_ns: u64,
-    /// Packets that came later are whole while the hooks do not have it. An interrupted hook may have cut earlier ones,
-    /// by the programs before.
+    /// Until the hooks have the filter, packets that come after this time are whole. An interrupted hook may have
+    /// truncated earlier ones, by the old programs.
     judged_from_ns: u64,
     until_ns: u64,
     /// The number of the change by which the hooks will have it; 0 when they never will.
@@ -74,7 +74,7 @@ struct Running {
 /// How far a ring is read.
 #[derive(Clone, Copy, Default)]
 pub struct Progress {
-    /// Packets of the interface that were taken from the ring.
+    /// Packets of the interface that were taken.
     pub read: u64,
     /// Of these, frames that the capture sent itself.
     pub own: u64,
@@ -85,9 +85,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Packets that the filter accepted, and those of them that were lost, by what the hooks had counted a moment before.
+    /// Packets that the filter accepted, and those of them that were lost. The hooks' counts, `matched` and `refused`,
+    /// may be older than this progress.
     pub fn received_and_dropped(&self, matched: u64, refused: u64) -> [u64; 2] {
-        // What came since is read, or was rejected, but not yet in what the hooks had counted.
+        // Packets that were read since are not in the hooks' counts.
         let matched = matched.max(self.read + refused);
         // Unread packets are in the ring or were overwritten: at most `gaps` were overwritten.
         let unread = matched - (self.read + refused);
@@ -118,7 +119,7 @@ impl Reader {
             progress: Progress::default(),
             newest_ns: 0,
             programs: VecDeque::new(),
-            glanced_ns: 0,
+            checked_ns: 0,
             ahead: VecDeque::new(),
             passage: Passage::default(),
             returned: Vec::new(),
@@ -144,7 +145,7 @@ impl Reader {
         }
     }
 
-    /// The next packet of a direction, if one is old enough; its bytes stay until the next call.
+    /// The next packet of a direction, if one is old enough; its bytes are valid until the next call.
     pub fn next(
         &mut self,
         horizon_ns: u64,
@@ -194,7 +195,7 @@ impl Reader {
             let captured = bytes.len().min(self.snaplen);
             let passage = Passage::from(record);
             self.passage = passage;
-            let is_cut =
+            let is_truncated =
                 record.captured_length_bytes < record.wire_length_bytes.min(CAPTURE_SNAPLEN_MAX);
             while let Some(oldest) = self.programs.front()
                 && oldest.until_ns.saturating_add(LATE_NS) < record.time_ns
@@ -202,9 +203,10 @@ impl Reader {
                 self.programs.pop_front();
             }
             let rejecting_from_ns = self.programs.iter_mut().find_map(|one| {
-                // Packets that the hooks let through for us are whole: one that is cut passed the filter in the hooks,
-                // which may have needed what is missing here.
-                let is_judged = is_cut && one.change > 0 && record.time_ns > one.judged_from_ns;
+                // The hooks leave packets whole for a filter that runs here. A truncated one has passed that filter in
+                // the hooks, and may lack here what the filter needs.
+                let is_judged =
+                    is_truncated && one.change > 0 && record.time_ns > one.judged_from_ns;
                 let is_rejecting = record.time_ns <= one.until_ns
                     && !is_judged
                     && !one.filter.accepts(passage, wire_bytes, bytes);
@@ -232,10 +234,10 @@ impl Reader {
         None
     }
 
-    /// Keeps a packet that [`Reader::next`] returned last.
+    /// Keeps the packet that [`Reader::next`] returned last.
     ///
     /// # Safety
-    /// Nothing was read since.
+    /// Nothing was read after it.
     pub unsafe fn keep(&mut self, header: PacketHeader, bytes: *const c_uchar) {
         self.kept.header = header;
         self.kept.bytes.clear();
@@ -244,9 +246,10 @@ impl Reader {
         self.kept.bytes.extend_from_slice(bytes);
     }
 
-    /// Filters packets that were not returned yet, and those that come until the hooks have the filter by the change of
-    /// this number; 0 stands for never. Packets up to `from_ns` passed the filter before it, and count as received.
-    pub fn filter(&mut self, mut filter: OwnFilter, from_ns: u64, change: u64) {
+    /// Filters the packets that were taken and not returned, and those that come until the hooks have the filter.
+    /// `change` is the number of the keeper's change that gives the hooks the filter; 0: none does. Packets up to
+    /// `from_ns` passed the filter before it, and count as received.
+    pub fn set_filter(&mut self, mut filter: OwnFilter, from_ns: u64, change: u64) {
         self.ahead
             .retain(|(one, passage)| filter.accepts(*passage, one.header.wire_bytes, &one.bytes));
         // Packets that come now pass the new filter alone.
@@ -265,19 +268,19 @@ impl Reader {
         });
     }
 
-    /// Whether it is time to ask which filter the hooks have.
-    pub fn should_glance(&mut self, now_ns: u64) -> bool {
+    /// Whether it is time to check which filter the hooks have.
+    pub fn should_check_filter(&mut self, now_ns: u64) -> bool {
         let newest = self.programs.back();
         let waits = newest.is_some_and(|one| one.change > 0 && one.until_ns == u64::MAX);
-        let should = waits && now_ns >= self.glanced_ns + GLANCE_INTERVAL_NS;
+        let should = waits && now_ns >= self.checked_ns + FILTER_CHECK_INTERVAL_NS;
         if should {
-            self.glanced_ns = now_ns;
+            self.checked_ns = now_ns;
         }
         should
     }
 
-    /// The hooks have the filter of this change. It still runs on packets whose hook was interrupted before: twice is the
-    /// same as once.
+    /// The hooks have the filter of this change. It goes on to run here for packets of hooks that were interrupted; to
+    /// filter a packet twice changes nothing.
     pub fn note_merged(&mut self, change: u64) {
         if let Some(newest) = self.programs.back_mut()
             && newest.change == change
@@ -297,7 +300,7 @@ impl Reader {
         if self.injected.is_empty() && !is_filtered {
             return self.collector.has_next(horizon_ns);
         }
-        // The next one may only be skipped.
+        // The next packet may be one to skip.
         self.take_ahead(horizon_ns, direction)
     }
 
@@ -318,8 +321,8 @@ impl Reader {
         true
     }
 
-    /// How far the ring is read. While a filter runs here, only it knows which of the packets that wait were received, so
-    /// they are taken.
+    /// How far the ring is read. While a filter runs here, packets that wait are taken first: only that filter decides
+    /// which of them count as received.
     pub fn progress(&mut self, direction: c_int) -> Progress {
         let now_ns = monotonic_ns();
         let newest = self.programs.back();
@@ -347,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_that_came_after_the_hooks_had_counted_are_not_taken_from_those_before() {
+    fn packets_after_the_hooks_counts_are_not_subtracted_from_them() {
         let read = Progress {
             read: 105,
             rejected: 5,

@@ -29,7 +29,7 @@ pub struct Watched {
     pub interface_number: u8,
     /// The connection to the keeper: when it ends, no more packets come.
     pub keeper: std::os::fd::RawFd,
-    /// What the capture sent itself.
+    /// Frames that the capture itself sent.
     pub injected: Arc<Injected>,
     /// Wakes the thread in immediate mode.
     pub bell: Option<Arc<Bell>>,
@@ -44,8 +44,9 @@ pub struct Ready {
 
 struct Signal {
     event: OwnedFd,
-    /// One word: the capture has returned all packets up to this time, nanoseconds of `CLOCK_MONOTONIC`. The thread
-    /// may see them later. Parent and child share it after a fork, as they share the descriptor.
+    /// One word: the capture has returned all packets up to this time, nanoseconds of `CLOCK_MONOTONIC`, which the
+    /// thread may see later than the capture. After a fork, parent and child share the word, as they share the
+    /// descriptor.
     read_until: Mapping,
 }
 
@@ -76,7 +77,7 @@ impl Ready {
         Ok(())
     }
 
-    /// After a fork the child has no such thread.
+    /// Starts the thread anew in the child of a fork, which has none.
     ///
     /// # Errors
     /// When there is no thread.
@@ -126,7 +127,7 @@ impl Drop for Ready {
 impl Signal {
     fn set(&self, is_ready: bool) {
         let mut count = 1u64.to_ne_bytes();
-        // Neither blocks, and both may be repeated.
+        // Neither call blocks, and neither harms when it is repeated.
         let _ = match is_ready {
             true => rustix::io::write(&self.event, &count),
             false => rustix::io::read(&self.event, &mut count),

@@ -23,7 +23,7 @@ pub fn error_to_python(error: impl Error + 'static, is_usage: bool) -> PyErr {
     any_error_to_python(&error, is_usage)
 }
 
-/// As [`error_to_python`].
+/// As [`error_to_python`], for an error that stays with its owner.
 pub fn any_error_to_python(error: &(dyn Error + 'static), is_usage: bool) -> PyErr {
     if is_usage || is_about_a_file_name(error) {
         usage_to_python(error)

@@ -18,7 +18,7 @@ use pyo3::types::PyCapsule;
 
 use crate::errors::{error_to_python, to_python};
 
-/// About a tenth of a second.
+/// Rows between two calls of `progress`: about a tenth of a second.
 const ROWS_BETWEEN_PROGRESS: u64 = 1 << 20;
 
 /// See `parshall.instruments.tcp_log.Log`, which documents what is in it.
@@ -168,8 +168,8 @@ impl LogFollower {
         })
     }
 
-    /// Reads what came since the last call, but at most about so many rows; returns until when the log is known
-    /// (0: nothing is), and whether there may be more at once.
+    /// Reads about `most` rows at most. Returns the time up to which the log is known, nanoseconds of its clock (0: no
+    /// rows and no account yet), and whether more rows may be there.
     fn read(&self, py: Python<'_>, most: usize) -> PyResult<(i64, bool)> {
         py.detach(|| {
             let (follower, states) = &mut *self.followed();
@@ -274,7 +274,7 @@ impl PathLogReader {
         Ok(ArrowStream::new(RecordBatchIterator::new(batches, schema)))
     }
 
-    /// The last ledger, and whether the log was ended in order.
+    /// The last ledger as JSON, and whether the log has its end.
     fn account(&self, py: Python<'_>) -> PyResult<(Option<String>, bool)> {
         py.detach(|| self.opened()?.account())
             .map_err(path_log_error)
@@ -292,7 +292,7 @@ fn path_log_error(error: LogError) -> PyErr {
     error_to_python(error, is_usage)
 }
 
-/// What the Arrow PyCapsule interface takes, once.
+/// A stream for the Arrow PyCapsule interface, which can take it once.
 #[pyclass(module = "parshall._native", frozen)]
 pub struct ArrowStream {
     reader: Mutex<Option<Box<dyn RecordBatchReader + Send>>>,

@@ -11,7 +11,7 @@ use crate::errors::to_python;
 /// Interval between checks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Asks Python for signals, and the caller of a function whether to go on. Keeps the exception that ended it.
+/// Checks for Python's signals and for the caller's request to stop. Keeps the exception that interrupted the work.
 pub struct Interrupts {
     is_stopping: Option<Py<PyAny>>,
     interrupt: Option<PyErr>,
@@ -43,24 +43,24 @@ impl Interrupts {
         self.interrupt.is_some()
     }
 
-    /// The exception that ended it, in place of the error that came of it.
+    /// The exception that interrupted the work; without one, `error`.
     pub fn or_raise(self, error: PyErr) -> PyErr {
         self.interrupt.unwrap_or(error)
     }
 }
 
-/// Waits for the result of the work, and calls `ask` at this interval, whose first error ends the
-/// wait. Python's lock must not be held.
+/// Waits for the result of the work, and calls `check` every 50 ms; its first error ends the wait. Python's lock must
+/// not be held.
 pub fn listen<T>(
     result: &Receiver<T>,
-    mut ask: impl FnMut(Python<'_>) -> PyResult<()>,
+    mut check: impl FnMut(Python<'_>) -> PyResult<()>,
 ) -> PyResult<T> {
     loop {
         match result.recv_timeout(SIGNAL_INTERVAL) {
             Ok(result) => return Ok(result),
-            Err(RecvTimeoutError::Timeout) => Python::attach(&mut ask)?,
+            Err(RecvTimeoutError::Timeout) => Python::attach(&mut check)?,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(to_python("it ended without a result"));
+                return Err(to_python("the work ended without a result; report it"));
             }
         }
     }

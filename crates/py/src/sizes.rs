@@ -45,7 +45,7 @@ fn parsed(text: &str) -> PyResult<TwoStage> {
     read_procfs(text.as_bytes(), "procfs").map_err(raise)
 }
 
-/// `-` is the standard input.
+/// Opens a file, or the standard input for `-`; returns its name in messages, too.
 fn open(path: &Path) -> Result<(Box<dyn BufRead + Send>, String), SizesError> {
     if path.as_os_str() == "-" {
         return Ok((
@@ -128,7 +128,7 @@ pub fn count_trace_sizes(py: Python<'_>, path: PathBuf) -> PyResult<(Counts, Str
     Ok((counts.iter().collect(), ledger))
 }
 
-/// Bytes that a gap takes as a Python number, in the text of the request, and in the distribution.
+/// Bytes of memory for a gap: as a Python number, in the text of the request, and in the distribution.
 const GAP_BYTES: u64 = 128;
 
 /// Gaps between the packets of a capture file, ns, and the number of packets that go back in time.
@@ -214,7 +214,7 @@ pub fn write_size_counts(
     })
 }
 
-/// Probability of each size from 0 to the maximum.
+/// Probability of each size: element n is that of n bytes, from 0 to the maximum.
 #[pyfunction]
 pub fn size_probabilities(distribution: &str) -> PyResult<Vec<f64>> {
     Ok(parsed(distribution)?.probabilities())

@@ -35,9 +35,9 @@ def refuse_sender_options(context: typer.Context) -> None:
 def receive(
     interface: str, *, count: int | None, duration_s: float | None, quiet: bool, as_json: bool, **headers: Any
 ) -> int:
-    """Receive until all packets have arrived, the time is over or Ctrl-C; print the account."""
+    """Receive until all packets have arrived, the time is over or Ctrl-C; print the account, return the exit status."""
     if confinement.is_own_process:
-        # Arrow's allocator has a thread that blocks all signals, and so would keep its privileges.
+        # A thread of Arrow's allocator blocks all signals, and would keep its privileges: they are dropped by a signal.
         os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     from parshall.instruments.generate import Receiver
 

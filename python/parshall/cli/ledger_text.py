@@ -6,8 +6,9 @@ from typing import Any
 from parshall.host.quantities import bytes_text
 from parshall.instruments.capture import short_filter
 
+# The schema and the flow table outweigh fewer records.
 _RECORDS_FOR_MEAN = 1000
-# Programs that follow the reader of a log; they are no hooks of packets or events.
+# Prefix of programs that time the reader of a log: they are no hooks of packets or events.
 _READER_PREFIX = "reader_"
 _COLUMNS = ("seen", "filtered", "thinned", "logged", "lost")
 
@@ -15,7 +16,7 @@ _COLUMNS = ("seen", "filtered", "thinned", "logged", "lost")
 def ledger_lines(ledger: dict[str, Any]) -> list[str]:
     """Return the ledger as a table: ``seen = filtered + thinned + logged + lost``, and the cost."""
     lines = _table([(account["hook"], account) for account in ledger["hooks"]])
-    # What this hook logs goes to the flow table, not to the records.
+    # Records of this hook become rows of the flow table.
     records = sum(account["logged"] for account in ledger["hooks"] if account["hook"] != "tcp_flow")
     return [*lines, "  " + _cost_line(ledger["cost"], records)]
 
@@ -72,7 +73,6 @@ def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
         hooks = "hooks not timed: none ran in a timed window"
     reader = f"reader {cost['reader_cpu_s']:.2f} CPU s in {cost['wall_s']:.1f} s"
     written = f"; {bytes_text(cost['log_bytes'])} written" if cost["log_bytes"] else ""
-    # The schema and the flow table outweigh fewer records.
     if written and records >= _RECORDS_FOR_MEAN:
         written += f", {cost['log_bytes'] / records:.1f} bytes per record"
     return f"cost: {hooks}; {reader}{written}"

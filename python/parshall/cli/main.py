@@ -1,8 +1,8 @@
 """Entry point, and the one place where errors become exit statuses.
 
-A command's module is imported only when the command runs, so that ``parshall --help`` answers at
-once. The module has either a function ``command``, which
-typer turns into the command, or, when it has subcommands, a ``typer.Typer`` called ``app``.
+A command's module is imported only when the command runs, so that ``parshall --help`` answers at once. The module has
+either a function ``command``, which typer turns into the command, or, when it has subcommands, a ``typer.Typer`` called
+``app``.
 """
 
 import errno
@@ -16,7 +16,7 @@ try:
     # Until `main` handles it, Ctrl-C ends the process as it ends other programs, without a traceback.
     _handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
 except ValueError:
-    # Imported by another thread than the first, by a program that is not ours.
+    # A program imports this module in a thread that is not its main thread.
     _handler = None
 
 from parshall.cli import confinement
@@ -201,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status: 0, 1 (failed), 2 (usage), 130 (Ctrl-C)."""
     _fill_standard_streams()
     confinement.is_own_process = arguments is None
-    # Imports make many objects and no garbage; looking for it took a tenth of a start.
+    # Imports make many objects and no garbage: collections would take a tenth of the start.
     gc.set_threshold(50_000, 20, 20)
     try:
         status = dispatch(sys.argv[1:] if arguments is None else arguments)

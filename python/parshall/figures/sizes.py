@@ -19,11 +19,17 @@ _COUNTED, _GENERATED = "counted", "generated"
 def reduce(counted: list[tuple[int, int]], generated: list[tuple[int, int]] | None = None) -> pl.DataFrame:
     """Return one row for each size and origin.
 
+    Parameters
+    ----------
+    counted, generated : list of (int, int)
+        Sizes in bytes, each with its number of packets.
+
     Returns
     -------
     polars.DataFrame
         ``origin`` ("counted" or "generated"), ``size_bytes``, ``share`` (percent of the packets of its origin),
-        ``rank`` (1: the most frequent), ``cumulative`` (percent of the packets up to this rank).
+        ``rank`` (1: the most frequent), ``cumulative`` (percent of the packets up to this rank); each origin is sorted
+        by rank.
     """
     frames = []
     for origin, pairs in ((_COUNTED, counted), (_GENERATED, generated or [])):

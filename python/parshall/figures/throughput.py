@@ -54,14 +54,14 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
 
 
 def sums(reduction: Reduction, bins: Bins, named: Collection[int]) -> pl.DataFrame:
-    """Sum the throughput over flows, each connection once.
+    """Sum the throughput over flows; a connection whose two ends are flows counts once.
 
     Parameters
     ----------
     reduction, bins
         As for `reduce`.
-    named
-        The flows that have a line of their own.
+    named : collection of int
+        Numbers of the flows that have a line of their own.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def sums(reduction: Reduction, bins: Bins, named: Collection[int]) -> pl.DataFra
 def draw(
     reduced: pl.DataFrame, legend: Legend, bins: Bins, total_bytes: int, summed: pl.DataFrame | None, flows: int
 ) -> Figure:
-    """Draw one step for each bin; `summed` has the sums of a crowd, of `flows` flows."""
+    """Draw one step for each bin; `summed` has the sums of `flows` flows, of which some have no line of their own."""
     moved = f"{many(flows, 'flow')}; lines: {legend.flows_text}" if legend.note else legend.flows_text
     measures = " or ".join(sorted(reduced["measure"].unique())) if total_bytes else "moved"
     caption = (

@@ -27,7 +27,7 @@ impl Uniform {
         Ok(Self { low, high })
     }
 
-    /// Expected value of max(0, X): of the part above 0, its middle times its probability.
+    /// Expected value of max(0, X): the middle of the range above 0, times the probability of that range.
     pub(super) fn mean_cut_at_0(&self) -> f64 {
         let (low, high) = (self.low.max(0.0), self.high.max(0.0));
         (low + high) / 2.0 * (high - low) / (self.high - self.low)
@@ -103,7 +103,7 @@ display_as!(Erlang, "erlang:stages={},mean={}", stages, mean);
 const STAGES_MAX: u32 = 4096;
 
 impl Erlang {
-    /// The distribution of this many stages with this mean in all.
+    /// The distribution of this many stages, whose sum has this mean.
     ///
     /// # Errors
     /// When `stages` is not in 1..=4096 or `mean` not finite and above 0.
@@ -142,7 +142,7 @@ impl Distribution for Erlang {
         (1.0 - sum).clamp(0.0, 1.0)
     }
 
-    /// By bisection below the first power of two times the mean that is beyond it.
+    /// By bisection; the mean is doubled until it is an upper bound.
     fn quantile(&self, probability: f64) -> f64 {
         if probability <= 0.0 {
             return 0.0;
@@ -307,8 +307,9 @@ impl Pareto {
     /// The residual life at a random time: its density is P(X > x) / mean.
     pub(super) fn sample_residual(&self, rng: &mut Rng) -> f64 {
         let unit = rng.unit();
-        let flat = (self.shape - 1.0) / self.shape;
-        if unit < flat {
+        // Below the scale, the density is constant.
+        let below_scale = (self.shape - 1.0) / self.shape;
+        if unit < below_scale {
             return unit * self.mean();
         }
         self.scale * libm::pow(self.shape * (1.0 - unit), -1.0 / (self.shape - 1.0))
@@ -327,8 +328,8 @@ impl Distribution for Pareto {
         if self.shape <= 2.0 {
             return f64::INFINITY;
         }
-        let less = self.shape - 1.0;
-        self.scale * self.scale * self.shape / (less * less * (self.shape - 2.0))
+        let mean_divisor = self.shape - 1.0;
+        self.scale * self.scale * self.shape / (mean_divisor * mean_divisor * (self.shape - 2.0))
     }
 
     fn cdf(&self, x: f64) -> f64 {
@@ -353,7 +354,7 @@ pub struct Weibull {
 display_as!(Weibull, "weibull:shape={},scale={}", shape, scale);
 
 impl Weibull {
-    /// The distribution with this exponent and scale; a shape below 1 is burstier than Poisson.
+    /// The distribution with this exponent and scale. Arrivals with such gaps are burstier than Poisson if `shape` < 1.
     ///
     /// # Errors
     /// When one of them is not finite and above 0.

@@ -22,18 +22,18 @@ type Range = (u32, u32);
 pub fn search(decisions: &mut Decisions, root: NodeId) -> NodeId {
     let nodes = decisions.reachable(root);
     let inner = inner_nodes(decisions, &nodes);
-    let mut made: HashMap<NodeId, NodeId> = HashMap::with_capacity(nodes.len());
+    let mut replacements: HashMap<NodeId, NodeId> = HashMap::with_capacity(nodes.len());
     for node in nodes {
         let decision = decisions.node(node);
         let (row, behind) = match inner.contains(&node) {
-            // It is used only if its row turns out to be short.
+            // This node is needed only if the row around it is too short for a search.
             true => (Vec::new(), decision.no),
             false => row(decisions, node, &inner),
         };
-        let find = |next: NodeId| made.get(&next).copied().unwrap_or(next);
-        let yes = find(decision.yes);
+        let replaced = |next: NodeId| replacements.get(&next).copied().unwrap_or(next);
+        let yes = replaced(decision.yes);
         let new = if row.len() < ROW_MIN {
-            decisions.decide(decision.condition, yes, find(decision.no))
+            decisions.decide(decision.condition, yes, replaced(decision.no))
         } else {
             let mut numbers: Vec<(ValueId, Vec<u32>)> = Vec::new();
             for (value, number) in row {
@@ -46,16 +46,16 @@ pub fn search(decisions: &mut Decisions, root: NodeId) -> NodeId {
             numbers
                 .into_iter()
                 .rev()
-                .fold(find(behind), |no, (value, numbers)| {
+                .fold(replaced(behind), |no, (value, numbers)| {
                     tree(decisions, value, &ranges(numbers), yes, no)
                 })
         };
-        made.insert(node, new);
+        replacements.insert(node, new);
     }
-    made.get(&root).copied().unwrap_or(root)
+    replacements.get(&root).copied().unwrap_or(root)
 }
 
-/// The value and the number that a node compares, if it does so.
+/// The value and the number that a node compares; `None` for a question of another kind.
 fn comparison(decisions: &Decisions, node: NodeId) -> Option<(ValueId, u32)> {
     match decisions.condition(decisions.node(node).condition) {
         Condition::Holds {
@@ -67,7 +67,7 @@ fn comparison(decisions: &Decisions, node: NodeId) -> Option<(ValueId, u32)> {
     }
 }
 
-/// The next node of a row: a comparison, too, with the same "yes".
+/// The next node of a row, which is another comparison with the same "yes".
 fn next_in_row(decisions: &Decisions, node: NodeId) -> Option<NodeId> {
     comparison(decisions, node)?;
     let decision = decisions.node(node);
@@ -122,7 +122,7 @@ fn ranges(mut numbers: Vec<u32>) -> Vec<Range> {
     ranges
 }
 
-/// Whether a value is in one of the ranges, which are in order.
+/// The search tree that leads to `yes` if a value is in one of the sorted ranges, else to `no`.
 fn tree(
     decisions: &mut Decisions,
     value: ValueId,
@@ -166,10 +166,8 @@ fn compare(
 ) -> NodeId {
     let constant = decisions.values.constant(number);
     match Condition::compare(&decisions.values, relation, value, constant) {
-        Simplified::Known(answer) => match answer {
-            true => yes,
-            false => no,
-        },
+        Simplified::Known(true) => yes,
+        Simplified::Known(false) => no,
         Simplified::Question {
             condition,
             opposite,

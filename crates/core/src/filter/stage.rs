@@ -1,8 +1,8 @@
 //! A stage: one decision diagram for several filters.
 //!
 //! Filters that ask the same question continue together; if an answer decides what another filter would ask
-//! later, that question is removed. A state of the stage is the residue of each filter, so two paths with
-//! equal residues join.
+//! later, that question is removed. A state of the stage is what remains of each filter, its residue, so
+//! paths with equal residues join.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -44,8 +44,8 @@ pub struct Budget {
     pub visits: u64,
 }
 
-/// When in a filter a subject is asked about, the earliest of all filters: what comes early
-/// everywhere is asked first.
+/// The rank of each subject: the number of questions before it, in the filter with the fewest. The stage asks about the
+/// lowest rank first.
 pub fn ranks(decisions: &Decisions, roots: &[NodeId]) -> HashMap<Subject, usize> {
     let mut ranks = HashMap::new();
     for root in roots {
@@ -82,7 +82,7 @@ impl Stage {
         Self { entry, questions }.reduced()
     }
 
-    /// Merges filters; `None` if that exceeds the budget. Leaves `decisions` unchanged.
+    /// Merges filters; `None` if their stage exceeds the budget. Leaves `decisions` unchanged.
     pub fn merge(
         decisions: &mut Decisions,
         ranks: &HashMap<Subject, usize>,
@@ -121,16 +121,16 @@ impl Stage {
                 continue;
             }
             let question = self.questions[at];
-            let before: Vec<usize> = [question.yes.to, question.no.to]
+            let unresolved: Vec<usize> = [question.yes.to, question.no.to]
                 .into_iter()
                 .flatten()
                 .filter(|to| reduction.resolved[*to].is_none())
                 .collect();
-            if before.is_empty() {
+            if unresolved.is_empty() {
                 reduction.resolve(at, question);
                 open.pop();
             } else {
-                open.extend(before);
+                open.extend(unresolved);
             }
         }
         let entry = reduction.follow(self.entry);
@@ -158,8 +158,9 @@ impl Stage {
 struct Product<'a> {
     decisions: &'a mut Decisions,
     ranks: &'a HashMap<Subject, usize>,
-    numbers: HashMap<Residue, usize>,
     residues: Vec<Residue>,
+    /// Index of each residue.
+    numbers: HashMap<Residue, usize>,
 }
 
 impl<'a> Product<'a> {
@@ -167,26 +168,26 @@ impl<'a> Product<'a> {
         Self {
             decisions,
             ranks,
-            numbers: HashMap::new(),
             residues: Vec::new(),
+            numbers: HashMap::new(),
         }
     }
 
-    /// The edge to the residues of filters.
+    /// The edge to what remains of these filters: those that accept are bits of it, those that reject are dropped.
     fn edge(&mut self, filters: impl Iterator<Item = (NodeId, u64)>) -> Edge {
         let mut accepts = 0;
-        let mut left: BTreeMap<NodeId, u64> = BTreeMap::new();
+        let mut undecided: BTreeMap<NodeId, u64> = BTreeMap::new();
         for (node, subscribers) in filters {
             match node {
                 NodeId::REJECT => {}
                 NodeId::ACCEPT => accepts |= subscribers,
-                _ => *left.entry(node).or_default() |= subscribers,
+                _ => *undecided.entry(node).or_default() |= subscribers,
             }
         }
-        if left.is_empty() {
+        if undecided.is_empty() {
             return Edge { accepts, to: None };
         }
-        let residue: Residue = left.into_iter().collect();
+        let residue: Residue = undecided.into_iter().collect();
         let next = self.residues.len();
         let to = *self.numbers.entry(residue).or_insert_with_key(|residue| {
             self.residues.push(residue.clone());
@@ -209,7 +210,7 @@ impl<'a> Product<'a> {
                 (self.ranks.get(&subject), subject, *condition)
             })
             .expect("a residue holds at least one filter");
-        // A filter that is alone was simplified before; restricting it would only unfold it.
+        // A single filter is simplified already; restricting it would only duplicate its shared nodes.
         let (yes, no): (Residue, Residue) = if let [(node, subscribers)] = residue[..] {
             let decision = decisions.node(node);
             (
@@ -217,7 +218,7 @@ impl<'a> Product<'a> {
                 vec![(decision.no, subscribers)],
             )
         } else {
-            let mut left = |answer| {
+            let mut restricted = |answer| {
                 residue
                     .iter()
                     .map(|&(node, subscribers)| {
@@ -228,7 +229,7 @@ impl<'a> Product<'a> {
                     })
                     .collect()
             };
-            (left(true), left(false))
+            (restricted(true), restricted(false))
         };
         Question {
             condition,
@@ -241,7 +242,9 @@ impl<'a> Product<'a> {
 struct Reduction {
     /// Successors first.
     questions: Vec<Question>,
+    /// Index of each question.
     numbers: HashMap<Question, usize>,
+    /// What replaces each question of the stage.
     resolved: Vec<Option<Edge>>,
 }
 

@@ -1,5 +1,4 @@
-//! Packet sockets with shared rings, and the processor's counters: what is opened by a file
-//! descriptor of its own kind.
+//! Packet sockets with a receive ring, AF_XDP sockets, and the processor's cycle counter.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -27,14 +26,14 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
             &["CAP_NET_RAW"],
             "a kernel with CONFIG_XDP_SOCKETS=y",
         ),
-        counters(privileges),
+        cycle_counter(privileges),
     ]
 }
 
-/// The processor's counters. No instrument reads them, so a user learns here what to expect where there are some.
-fn counters(privileges: &Privileges) -> Probe {
+/// The processor's cycle counter. No instrument reads it, which the probe says even where there is one.
+fn cycle_counter(privileges: &Privileges) -> Probe {
     const NAME: &str = "counter.cycles";
-    match cycles() {
+    match open_cycle_counter() {
         Ok(()) => Probe::works(NAME, "there is one; `parshall path` measures time only"),
         Err(error)
             if matches!(
@@ -88,7 +87,7 @@ fn af_xdp() -> io::Result<()> {
         .map_err(|error| error.source)
 }
 
-fn cycles() -> io::Result<()> {
+fn open_cycle_counter() -> io::Result<()> {
     // struct perf_event_attr in its first version, 64 bytes: type 0 is hardware, config 0 is
     // cycles, bits 5 and 6 leave the kernel and the hypervisor out.
     const SIZE_BYTES: u64 = 64;

@@ -116,7 +116,7 @@ impl RingCapture {
             bits,
             count,
             counts: Vec::new(),
-            asked: None,
+            at_request: None,
             started: Instant::now(),
             started_ns,
             offset_ns: realtime_offset_ns(),

@@ -1,5 +1,5 @@
-//! The thread behind a capture: reads the ring, hands packets to the files, asks the keeper, and draws
-//! up the account.
+//! The thread behind a capture: reads the ring, hands packets to the files, asks the keeper for the counts
+//! of the hooks, and draws up the account.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,32 +25,32 @@ use crate::cost::program_cost;
 use crate::ring::HOLD_BACK_NS;
 use crate::session::Control;
 
-/// How often the keeper is asked, and the files are flushed.
+/// Interval at which the keeper is asked for counts, and the files are flushed.
 const TICK: Duration = Duration::from_millis(500);
-/// Between two polls of the ring while packets come: seldom enough that a poll finds many. From 1 to
-/// 8 ms no difference was seen; 0.3 ms cost a packet of 64 bytes a quarter more.
+/// Between two polls of the ring while packets come, so that a poll finds many. From 1 to 8 ms, a packet
+/// costs the same; at 0.3 ms, one of 64 bytes costs a quarter more.
 const NAP: Duration = Duration::from_millis(2);
-/// The same while none comes.
+/// Between two polls of the ring while no packets come.
 const NAP_MAX: Duration = Duration::from_millis(10);
-/// A lane is filled at most about this fast, which bounds the naps for small rings.
+/// The rate at which a lane is filled at most. A nap is no longer than filling a lane takes.
 const LANE_BYTES_PER_S: u64 = 4_000_000_000;
-/// How long a keeper may take to end our subscriptions.
+/// Limit of the time in which a keeper ends our subscriptions.
 const LEAVE: Duration = Duration::from_secs(60);
-/// How long the last packets may take from the ring to us.
+/// Limit of the time in which the last packets are read.
 const SETTLE: Duration = Duration::from_secs(10);
 
 pub(super) struct Run {
     pub client: Client,
     pub collector: Collector,
     pub outputs: Vec<Opened>,
-    /// The bit of each output.
+    /// The subscriber's bit of each output.
     pub bits: Vec<usize>,
     pub count: Option<u64>,
     pub tally: Tally,
-    /// What the kernel had counted when the keeper was asked last, by subscriber and hook.
+    /// The keeper's last answer: counts of the hooks, by subscriber and hook.
     pub counts: Vec<Vec<HookCount>>,
-    /// What was read when the keeper was asked, until it answers.
-    pub asked: Option<Asked>,
+    /// The reader's counts at the last request to the keeper, until its answer.
+    pub at_request: Option<ReaderCounts>,
     pub started: Instant,
     pub started_ns: u64,
     pub offset_ns: i64,
@@ -59,8 +59,8 @@ pub(super) struct Run {
     pub failure: Option<CaptureError>,
 }
 
-/// What was read and written when the keeper was asked what the hooks had counted: never more than that.
-pub(super) struct Asked {
+/// The reader's counts at a request to the keeper: never more than the hooks' counts in its answer.
+pub(super) struct ReaderCounts {
     tally: Tally,
     written: Vec<Vec<Written>>,
     log_bytes: u64,
@@ -108,15 +108,14 @@ impl Run {
                 next_tick = Instant::now() + TICK;
                 self.tick()?;
             }
-            // All was read that is old enough. Another poll at once would find a few packets, at the
-            // price of a whole poll, and take the hook's cache lines away from it.
+            // A poll at once would find few packets, and take cache lines from the hook.
             let nap = if taken == 0 { NAP_MAX } else { NAP };
             let mut pause = nap.min(lap).saturating_sub(began.elapsed());
             if taken == 0 || !pause.is_zero() {
                 self.with_sinks(Sink::caught_up);
             }
             while let Some(message) = self.client.receive(pause)? {
-                self.take_in(message)?;
+                self.handle(message)?;
                 pause = Duration::ZERO;
             }
         }
@@ -143,7 +142,7 @@ impl Run {
         })
     }
 
-    fn take_in(&mut self, message: KeeperMessage) -> Result<(), CaptureError> {
+    fn handle(&mut self, message: KeeperMessage) -> Result<(), CaptureError> {
         match message {
             KeeperMessage::Event(event) => {
                 self.control.notify(event.sentence());
@@ -196,8 +195,7 @@ impl Run {
                 output.packets += 1;
                 tally.wire_bytes += u64::from(wire_bytes);
                 let snaplen = bytes.len().min(output.subscription.snaplen as usize);
-                // Made anew for each output: to copy one that has just been made would make the CPU
-                // wait for its own stores.
+                // Built for each output: copying a packet that was just built would wait for its stores.
                 let packet = Packet {
                     interface: u32::from(record.interface),
                     time_ns: record.time_ns.saturating_add_signed(*offset_ns),
@@ -230,9 +228,9 @@ impl Run {
             self.outputs[number].with_sink(&self.control, &mut self.failure, tick);
         }
         let sinks = || self.outputs.iter().map(|output| output.sink.as_ref());
-        // A keeper that has not answered yet is not asked again.
-        if self.asked.is_none() {
-            self.asked = Some(Asked {
+        // The next answer is to the oldest request, so its counts are kept until then.
+        if self.at_request.is_none() {
+            self.at_request = Some(ReaderCounts {
                 tally: self.tally.clone(),
                 written: sinks()
                     .map(|sink| sink.map_or(&[][..], Sink::written).to_vec())
@@ -249,21 +247,21 @@ impl Run {
         Ok(())
     }
 
-    /// Shows the ledger so far, now that the keeper has said what the hooks counted.
+    /// Publishes the ledger so far, of the reader's counts at the request and the hooks' counts in the answer.
     fn post_account(&mut self, run_times: &[RunTime]) {
-        let Some(asked) = self.asked.take() else {
+        let Some(reader) = self.at_request.take() else {
             return;
         };
-        let whole = Statistics::default();
+        let common = Statistics::default();
         let gaps = self.collector.lanes().sequence_gaps();
-        let subscribers = (self.counts.iter().zip(&asked.written).enumerate())
+        let subscribers = (self.counts.iter().zip(&reader.written).enumerate())
             .map(|(number, (counts, written))| {
-                let statistics = asked.tally.statistics(number, counts, gaps, whole);
-                self.account(number, &asked.tally, counts, &statistics, written)
+                let statistics = reader.tally.statistics(number, counts, gaps, common);
+                self.account(number, &reader.tally, counts, &statistics, written)
             })
             .collect();
-        let ledger = self.ledger(subscribers, run_times, asked.log_bytes, false);
-        let until_time_ns = asked.now_ns;
+        let ledger = self.ledger(subscribers, run_times, reader.log_bytes, false);
+        let until_time_ns = reader.now_ns;
         self.control.update(|progress| {
             progress.account = CaptureAccount {
                 ledger,
@@ -316,7 +314,7 @@ impl Run {
                 true => self.collector.lanes().is_caught_up(),
                 false => self.collector.lanes().has_reached(ends),
             };
-            // The ledger counts what has not come by then.
+            // The ledger counts packets that are not read by then as lost.
             if (taken == 0 && has_all) || Instant::now() > deadline {
                 return;
             }
@@ -331,14 +329,14 @@ impl Run {
         now_ns: u64,
         complete: bool,
     ) -> Vec<Statistics> {
-        let whole = Statistics {
+        let common = Statistics {
             start_ns: self.realtime_ns(self.started_ns),
             end_ns: now_ns,
             complete,
             ..Statistics::default()
         };
         let gaps = self.collector.lanes().sequence_gaps();
-        self.tally.statistics(number, counts, gaps, whole)
+        self.tally.statistics(number, counts, gaps, common)
     }
 
     fn realtime_ns(&self, monotonic_ns: u64) -> u64 {

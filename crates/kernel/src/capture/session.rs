@@ -1,5 +1,5 @@
-//! A capture: its request, its start, its status, its end. The ring's is in `ring_capture`, that of plain sockets in
-//! `socket_capture`.
+//! A capture: its request, its start, its status, its end. `ring_capture` starts a capture by a ring, `socket_capture`
+//! one by sockets.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,11 +32,11 @@ pub struct CaptureRequest {
     pub ring: Option<RingRequest>,
     /// Name of the ring to join, in place of creating one.
     pub join: Option<String>,
-    /// A method to compare with, in place of a ring.
+    /// A capture method to compare with, in place of a ring.
     pub backend: Option<Kind>,
     /// The program that keeps a ring.
     pub keeper: Vec<OsText>,
-    /// End when each output has so many packets.
+    /// End when each output has this many packets.
     pub count: Option<u64>,
     /// Program and version, for the head of the files.
     pub application: String,
@@ -48,7 +48,7 @@ pub struct CaptureRequest {
 
 /// A running capture.
 pub struct Capture {
-    /// Dropped before `method`, whose end is waited for: its thread may wait until a batch is taken.
+    /// Dropped before `method`, since dropping `method` joins a thread that may wait for a batch to be taken.
     batches: Mutex<Batches>,
     method: Method,
 }
@@ -64,7 +64,7 @@ enum Batches {
     None,
     /// From the reader.
     Waiting(Receiver<PacketBatch>),
-    /// From the reader, until the capture was stopped.
+    /// The capture was stopped: no more batches come.
     Over,
 }
 
@@ -202,7 +202,7 @@ impl Instrument for Capture {
 
     /// Leaves the ring or closes the sockets, and writes what is left.
     fn stop(&self) -> Result<Summary, CaptureError> {
-        // Ends the wait of a reader whose batch is not taken.
+        // A reader may wait for a batch to be taken: without a receiver it goes on.
         let mut batches = self.batches();
         if matches!(*batches, Batches::Waiting(_)) {
             *batches = Batches::Over;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parshall_core::ledger::{Cost, HookAccount, Lost};
+use parshall_core::ledger::{HookAccount, Lost};
 use parshall_core::trace::{Packet, Section, Statistics, TraceError};
 
 use super::CaptureError;
@@ -22,7 +22,7 @@ use crate::session::{Beginning, Control, Session};
 const TICK: Duration = Duration::from_millis(500);
 /// Longest wait for the packets of a block that is not full.
 const LAST_BLOCK_MAX: Duration = Duration::from_secs(1);
-/// Longest wait for packets, and so for a request to stop to be seen.
+/// Longest wait for packets. A request to stop is seen after it.
 const WAIT: Duration = Duration::from_millis(20);
 
 /// A capture by sockets that runs.
@@ -43,8 +43,7 @@ pub(super) struct Ended {
 }
 
 impl SocketCapture {
-    /// Opens files and sockets, and starts to read. Of the ring's request it takes interface, buffer and promiscuous
-    /// mode.
+    /// Opens files and sockets, and starts to read. Interface, buffer size and promiscuous mode are those of `ring`.
     ///
     /// # Errors
     /// [`CaptureError`], before any thread runs; [`SessionError::GivenUp`] before anything was changed.
@@ -113,15 +112,12 @@ impl SocketCapture {
             ledger.subscribers.push(ended.account);
             failure = failure.or(ended.failure);
         }
-        ledger.cost = Cost {
-            wall_s: self.started.elapsed().as_secs_f64(),
-            ..ledger.cost
-        };
+        ledger.cost.wall_s = self.started.elapsed().as_secs_f64();
         Ok(Summary { ledger, failure })
     }
 }
 
-/// The filter of an output; none takes everything.
+/// Compiles the filter of an output; `None` accepts every packet.
 fn compile(interface: &Interface, filter: &str) -> Result<Option<Expression>, CaptureError> {
     if filter.is_empty() {
         return Ok(None);
@@ -131,12 +127,13 @@ fn compile(interface: &Interface, filter: &str) -> Result<Option<Expression>, Ca
         .map_err(|error| refused(error.to_string()))?;
     if compiled.program().has_loop() {
         return Err(refused(format!(
-            "filter '{filter}': the kernel's sockets take no loop (protochain); use --backend ring"
+            "filter '{filter}': a socket's filter cannot loop (protochain); use --backend ring"
         )));
     }
     Ok(Some(compiled))
 }
 
+/// Reads one socket into one file.
 struct Reader {
     opened: Opened,
     backend: Box<dyn Backend>,

@@ -39,7 +39,7 @@ pub struct CaptureAccount {
 pub struct Summary {
     /// The final account.
     pub ledger: CaptureLedger,
-    /// What stopped it before it was asked to end, or the first file that took no more.
+    /// Why the capture ended before it was asked to, or the first error of a file.
     #[serde(serialize_with = "session::as_text")]
     pub failure: Option<CaptureError>,
 }

@@ -34,28 +34,29 @@ impl Tally {
         }
     }
 
-    /// The account of one subscriber by interface, as its file contains it. `whole` has the parts that are the same
-    /// for all; `gaps` bounds the overwritten packets while some are still in flight.
+    /// The account of one subscriber by interface, as its file contains it. `common` has what is the same for all
+    /// interfaces. Until the capture is complete, an unread packet is in the ring or overwritten: at most `gaps` were
+    /// overwritten.
     pub fn statistics(
         &self,
         subscriber: usize,
         counts: &[HookCount],
         gaps: u64,
-        whole: Statistics,
+        common: Statistics,
     ) -> Vec<Statistics> {
         let mut all: Vec<Statistics> = self.thinned[subscriber]
             .iter()
             .map(|thinned| Statistics {
                 // The format has one counter for filtered and thinned packets.
                 filtered: *thinned,
-                ..whole
+                ..common
             })
             .collect();
         for (hook, count) in counts.iter().enumerate() {
             let statistics = &mut all[self.hook_interfaces[hook]];
             let taken = count.refused + self.read[subscriber][hook];
             let mut overwritten = count.matched.saturating_sub(taken);
-            if !whole.complete {
+            if !common.complete {
                 overwritten = overwritten.min(gaps);
             }
             statistics.seen += count.seen;

@@ -131,7 +131,8 @@ impl Request {
         })
     }
 
-    /// When they are due, ns, and the bytes of the first packets, one for each send time in `sent_ns`.
+    /// The first frames, one for each send time in `sent_ns`: when a frame is due, nanoseconds after the start, and its
+    /// bytes, with the send time in its stamp if it has one.
     pub fn frames(&self, sent_ns: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, GenerateError> {
         let workload = self.workload()?;
         let packets = Packets::of(&workload);

@@ -279,7 +279,7 @@ impl Run {
             taken += 1;
         }
         match failure {
-            Some(error) => Err(self.cut(error)),
+            Some(error) => Err(self.log_error(error)),
             None => Ok(taken),
         }
     }
@@ -314,24 +314,24 @@ impl Run {
         if is_final {
             values.push(("parshall.final", "true"));
         }
-        writer.tick(&values).map_err(|error| self.cut(error))
+        writer.tick(&values).map_err(|error| self.log_error(error))
     }
 
     fn finish(&mut self) -> Result<(), MeasurementError> {
         if let Some(writer) = &mut self.writer {
             let flushed = writer.flush();
-            flushed.map_err(|error| self.cut(error))?;
+            flushed.map_err(|error| self.log_error(error))?;
         }
         let ledger = self.ledger(true);
         self.tick(&ledger, true)?;
         if let Some(writer) = &mut self.writer {
             let finished = writer.finish();
-            finished.map_err(|error| self.cut(error))?;
+            finished.map_err(|error| self.log_error(error))?;
         }
         Ok(())
     }
 
-    fn cut(&self, error: LogError) -> MeasurementError {
+    fn log_error(&self, error: LogError) -> MeasurementError {
         MeasurementError::log(
             self.request.path.as_deref().unwrap_or(Path::new("-")),
             error,

@@ -1,4 +1,4 @@
-//! How a capture is created, set, activated and closed.
+//! How a capture is created, configured, activated and closed.
 
 use std::ffi::CStr;
 use std::io::Write as _;

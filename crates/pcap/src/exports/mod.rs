@@ -1,8 +1,8 @@
-//! The functions of libpcap that know captures of ours from those of the system's.
+//! The functions of libpcap that do one thing for our captures and another for the system's.
 //!
 //! | module | exports |
 //! |---|---|
-//! | `activation` | how a capture is created, set, activated and closed |
+//! | `activation` | how a capture is created, configured, activated and closed |
 //! | `reading` | how packets are waited for and read |
 //! | `filters` | how filters are compiled and set |
 //! | `properties` | what a capture is and has counted, its errors |
@@ -37,7 +37,7 @@ macro_rules! export_cancellation_points {
     )*};
 }
 
-/// The same for functions in which no thread is cancelled.
+/// As `export_cancellation_points`, for functions in which no thread is cancelled.
 macro_rules! export {
     ($(
         fn $name:ident($pcap:ident: *mut Pcap $(, $argument:ident: $type:ty)*) $(-> $result:ty)? = |$handle:pat_param, $live:pat_param| $ours:expr;
@@ -62,7 +62,7 @@ mod sending;
 /// The handle and its capture, when it was activated on a ring.
 ///
 /// # Safety
-/// As of every function of libpcap: the program does not close the handle meanwhile.
+/// The program does not close the handle during the call, as libpcap requires.
 unsafe fn activated<'program>(pcap: *const Pcap) -> Option<(&'program Handle, &'program Live)> {
     // SAFETY: the caller vouches for it.
     let handle = unsafe { handles::find(pcap) }?;

@@ -33,7 +33,7 @@ export! {
     };
     fn pcap_list_datalinks(pcap: *mut Pcap, list: *mut *mut c_int) -> c_int = |handle, live| {
         let link_types = live.link_types();
-        // SAFETY: pcap_free_datalinks frees it; it has room for all; the caller has room for the pointer.
+        // SAFETY: `copy` has room for all types, and pcap_free_datalinks frees it; the caller has room for the pointer.
         unsafe {
             let copy = libc::malloc(size_of_val(&link_types[..])).cast::<c_int>();
             if copy.is_null() {
@@ -69,7 +69,7 @@ export! {
     fn pcap_stats(pcap: *mut Pcap, statistics: *mut Statistics) -> c_int = |handle, live| {
         match live.statistics() {
             Ok(counted) => {
-                // SAFETY: the caller has room for it.
+                // SAFETY: the caller has room for the statistics.
                 unsafe { *statistics = counted };
                 0
             }

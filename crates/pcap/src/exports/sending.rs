@@ -27,7 +27,7 @@ export! {
     };
 }
 
-/// As libpcap says it, which adds whatever error the thread had last.
+/// An error with the thread's last errno behind it, whatever caused that: libpcap's messages are so.
 fn with_errno(text: &str) -> String {
     let last = std::io::Error::last_os_error().raw_os_error();
     let last = rustix::io::Errno::from_raw_os_error(last.unwrap_or(0));

@@ -7,27 +7,27 @@ use pyo3::prelude::*;
 
 use crate::errors::to_python;
 
-/// Probe what this host supports; return the probes as a JSON list.
+/// Probes what this host supports; returns the probes as a JSON list.
 #[pyfunction]
 pub fn probe_capabilities(py: Python<'_>) -> PyResult<String> {
     let probes = py.detach(parshall_kernel::capability::probe_all);
     serde_json::to_string(&probes).map_err(to_python)
 }
 
-/// Return what the kernel side of this build has inside, as a JSON object.
+/// The libraries and eBPF objects of this build, as a JSON object.
 #[pyfunction]
 pub fn build_info() -> PyResult<String> {
     let info = parshall_kernel::build_info::build_info().map_err(to_python)?;
     serde_json::to_string(&info).map_err(to_python)
 }
 
-/// Return the mount point of the cgroup-v2 hierarchy, or None when it is not mounted.
+/// The mount point of the cgroup-v2 hierarchy; None when it is not mounted.
 #[pyfunction]
 pub fn cgroup2_mount() -> Option<PathBuf> {
     parshall_kernel::capability::cgroup::cgroup2_mount()
 }
 
-/// Gives up all privileges but those of instruments that run, in all threads and for ever.
+/// Drops the privileges that no running instrument needs, in all threads and for good.
 #[pyfunction]
 pub fn confine(
     py: Python<'_>,

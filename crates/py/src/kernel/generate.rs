@@ -1,4 +1,4 @@
-//! What a request to the generator comes to, without sending.
+//! What a request to the generator would send.
 
 use parshall_kernel::generate::{self, takes_xdp_frames};
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use super::session::{raise, request};
 use crate::errors::to_python;
 
-/// The summary of a request, as JSON, without sending anything.
+/// The summary of a request, as JSON. Nothing is sent.
 #[pyfunction]
 pub fn describe_workload(json: &str) -> PyResult<String> {
     let request: generate::Request = request(json)?;
@@ -14,13 +14,14 @@ pub fn describe_workload(json: &str) -> PyResult<String> {
     serde_json::to_string(&description).map_err(to_python)
 }
 
-/// Whether frames redirected to the interface, in the caller's namespace, would leave; None: unknown.
+/// Whether an interface of the caller's namespace transmits frames that XDP redirects to it; None: unknown.
 #[pyfunction]
 pub fn interface_takes_xdp_frames(interface: &str) -> PyResult<Option<bool>> {
     takes_xdp_frames(interface).map_err(raise)
 }
 
-/// The first frames of a request, one for each of `sent_ns`, the send times in their stamps, if they have any.
+/// The first frames of a request, one for each send time in `sent_ns`: when a frame is due, nanoseconds after the start,
+/// and its bytes, with the send time in its stamp if it has one.
 #[pyfunction]
 pub fn planned_frames(json: &str, sent_ns: Vec<u64>) -> PyResult<Vec<(u64, Vec<u8>)>> {
     let request: generate::Request = request(json)?;

@@ -1,4 +1,4 @@
-"""Time of one stage against another, and rank correlation of all; after Figure 3.10 of the model chapter."""
+"""Time of one stage against another, and rank correlation of all; after Figure 3.10 of Lepe-Aldama (2002)."""
 
 from typing import Any
 

@@ -19,7 +19,7 @@ def reduce_histograms(summary: "PathSummary") -> PathReduction:
     Parameters
     ----------
     summary : PathSummary
-        Of a measurement with or without a log.
+        The summary of a measurement with or without a log.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def _times(rows: list[dict[str, object]]) -> pl.DataFrame:
 
 
 def _waits(summary: "PathSummary") -> pl.DataFrame:
-    """Mean times of the packets around percentiles of the whole; as for a log, but of one of seven packets."""
+    """Return mean times of the packets around percentiles of the whole; as for a log, but from every seventh packet."""
     schema = {"path": pl.String, "bucket": pl.Int64, "packets": pl.Int64}
     wholes = pl.DataFrame([{name: row[name] for name in schema} for row in summary.waits], schema=schema)
     sums = [

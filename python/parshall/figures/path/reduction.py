@@ -25,10 +25,10 @@ LONGEST_MAX = 300
 """Longest times of each stage and code path that are kept, at most."""
 # Percentile of the whole -> the ranks of the packets around it.
 PERCENTILES = {"p50": (0.45, 0.55), "p90": (0.88, 0.92), "p99": (0.985, 0.995), "p99.9": (0.9985, 0.9995)}
-# A percentile that one packet in so many lies beyond needs some such packets.
+# Packets of a code path from which on it has the percentile: some lie beyond it.
 _PACKETS_NEEDED = {"p50": 1, "p90": 20, "p99": 200, "p99.9": 2000}
 _BATCH_ROWS = 1 << 16
-_MESSAGES = ("path", "time", "first_stage", "drop_reason", *(f"{stage}_ns" for stage in STAGES))
+_COLUMNS = ("path", "time", "first_stage", "drop_reason", *(f"{stage}_ns" for stage in STAGES))
 _NO_TIMES = {"path": pl.String, "stage": pl.String, "bucket": pl.Int32}
 
 
@@ -43,7 +43,7 @@ class PathReduction:
     reads : int
         Reads from sockets.
     begin_ns : int or None
-        Time of the first row, ``CLOCK_REALTIME``; None without one, and of histograms.
+        Earliest time of a packet in the first rows, ``CLOCK_REALTIME``; None without packets, and for histograms.
     histograms : polars.DataFrame
         ``path``, ``stage`` (`WHOLE` among them), ``from_ns``, ``until_ns``, ``packets``: the times since the stage
         before.
@@ -55,10 +55,10 @@ class PathReduction:
         ``path``, ``percentile``, ``stage``, ``mean_ns``, ``packets``: mean times of the packets whose whole time is
         around a percentile; of the kernel's histograms, of one of seven packets.
     sample : polars.DataFrame
-        Every n-th packet of each code path: ``path``, ``time_s`` since the first row, and a column of nanoseconds
-        for each stage. Empty where no packets were recorded.
+        Every n-th packet of each code path: ``path``, ``time_s`` since ``begin_ns``, and a column of nanoseconds for
+        each stage. Empty where no packets were recorded.
     longest : polars.DataFrame
-        ``path``, ``stage``, ``time_s``, ``time_ns``: the longest times.
+        ``path``, ``stage``, ``time_s`` since ``begin_ns``, ``time_ns``: the longest times.
     drops : polars.DataFrame
         ``reason``, ``place`` (the last stage that the packets passed), ``packets``.
     backwards : int
@@ -83,7 +83,7 @@ class PathReduction:
 
     def stages_of(self, path: str) -> list[str]:
         """Return the stages of a code path that have times, in their order, without the whole."""
-        return self.times.filter(path=path)["stage"].filter(self.times.filter(path=path)["stage"] != WHOLE).to_list()
+        return self.times.filter(pl.col("stage") != WHOLE, path=path)["stage"].to_list()
 
 
 def reduce(log: "PathLog", progress: Callable[[int], None] = lambda _: None) -> PathReduction:
@@ -92,9 +92,9 @@ def reduce(log: "PathLog", progress: Callable[[int], None] = lambda _: None) -> 
     Parameters
     ----------
     log : PathLog
-        The log; it is read twice.
+        The log, which is read twice.
     progress : callable
-        Called with the number of rows that were read so far.
+        Called with the number of rows that were read so far; it ends at twice the rows of the log.
 
     Returns
     -------
@@ -135,7 +135,8 @@ def stage_times(rows: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A column of signed nanoseconds for each stage, null where it was not passed or was the first one, and `WHOLE`.
+        A column of signed nanoseconds for each stage, null where the packet did not pass the stage or began at it, and
+        `WHOLE`: the time from the first to the last stage.
     """
     before = pl.Series([None] * rows.height, dtype=pl.Int64)
     columns = {}
@@ -188,7 +189,7 @@ def percentile_spans(wholes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _packets(table: pa.Table) -> pl.DataFrame:
-    frame: pl.DataFrame = pl.from_arrow(table.select(_MESSAGES))  # type: ignore[assignment]
+    frame: pl.DataFrame = pl.from_arrow(table.select(_COLUMNS))  # type: ignore[assignment]
     return frame.filter(pl.col("path").is_not_null()).with_columns(pl.col("path").cast(pl.String))
 
 
@@ -377,7 +378,7 @@ class _Second:
                 }
             )
         sums = pl.concat(self._waits).group_by("path", "percentile", "stage").sum()
-        # A stage that only some of these packets passed counts with the packets of all tables.
+        # The mean is over all packets around the percentile, also those that did not pass the stage.
         packets = sums.filter(stage=WHOLE).select("path", "percentile", all="packets")
         return sums.join(packets, on=["path", "percentile"]).select(
             "path",

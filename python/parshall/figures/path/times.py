@@ -1,4 +1,4 @@
-"""Histograms of the time of each stage, one panel a stage, on one axis; after Figures 3.7, 3.8 of the model chapter."""
+"""Histograms of the time of each stage, one panel a stage, on one axis; after Figures 3.7, 3.8, Lepe-Aldama (2002)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The time of a stage over the measurement, with its outliers; after Figure 3.13 of the model chapter."""
+"""The time of a stage over the measurement, with its outliers; after Figure 3.13 of Lepe-Aldama (2002)."""
 
 from typing import Any
 
@@ -30,8 +30,9 @@ def reduce(reduction: PathReduction, path: str) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``stage``, ``time_s`` (middle of the bin), ``low_ns``, ``median_ns``, ``high_ns`` (5th, 50th and 95th percentile
-        of the sampled packets of the bin), ``packets``.
+        ``stage``, ``time_s`` (middle of the bin, since the first packet), ``low_ns``, ``median_ns``, ``high_ns`` (5th,
+        50th and 95th percentile of the times above 0 of the sampled packets in the bin), ``packets``. Bins without
+        packets have no row.
     """
     sample = reduction.sample.filter(path=path)
     begin_s, end_s = float(sample["time_s"].min() or 0), float(sample["time_s"].max() or 0)  # type: ignore[arg-type]
@@ -75,7 +76,7 @@ def _panel(reduced: pl.DataFrame, reduction: PathReduction, path: str, stage: st
         "time_s:Q",
         title="time since the first packet (s)" if is_last else None,
         scale=alt.Scale(domain=[0, max(end_s, 1e-6)], nice=False),
-        # At the axis's ends, too, labels stay below their ticks: moved inwards they touch the next.
+        # Labels at the ends of the axis stay below their ticks: inwards, they would touch the next label.
         axis=alt.Axis(grid=False, labels=is_last, labelFlush=False),
     )
     scale, axis = time_scale(*ends), time_ticks(*ends, minExtent=50)

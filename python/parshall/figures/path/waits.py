@@ -20,7 +20,8 @@ def reduce(reduction: PathReduction, path: str) -> pl.DataFrame:
     -------
     polars.DataFrame
         ``percentile`` (with its time as text), ``stage``, ``mean_ns``, ``from_percent``, ``until_percent``,
-        ``percent`` (of the bar), ``label`` (name of the stage, empty where it has no room), ``packets``.
+        ``middle_percent``, ``percent`` (of the bar), ``label`` (name of the stage, empty where it has no room),
+        ``packets`` (around the percentile).
     """
     stages = reduction.stages_of(path)
     rows = reduction.waits.filter(path=path)

@@ -68,7 +68,7 @@ impl Emitter<'_> {
         if known.reaches(index, end) {
             return Ok(());
         }
-        self.value(index, view, known)?;
+        self.put_value(index, view, known)?;
         self.set_anchor(index, end, view, known);
         Ok(())
     }

@@ -213,7 +213,7 @@ impl Emitter<'_> {
                 }
             }
             (Condition::ReachesIndexed { index, end }, View::Copied) => {
-                self.value(index, view, &mut known)?;
+                self.put_value(index, view, &mut known)?;
                 self.alu64(Alu::Add, R1, end as i32);
                 known.held = None;
                 self.put(Instruction::load(Size::Word, R2, R9, LENGTH));
@@ -238,7 +238,7 @@ impl Emitter<'_> {
                 },
                 _,
             ) => {
-                self.value(value, view, &mut known)?;
+                self.put_value(value, view, &mut known)?;
                 Split {
                     bits: Bits::B32,
                     test: test(relation),
@@ -253,7 +253,7 @@ impl Emitter<'_> {
                 },
                 _,
             ) => {
-                self.operands(left, right, view, &mut known)?;
+                self.put_operands(left, right, view, &mut known)?;
                 known.held = Some(left);
                 Split {
                     bits: Bits::B32,

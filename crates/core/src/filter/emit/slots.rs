@@ -1,9 +1,9 @@
-//! The stack: scratch space, the copy of the frame's start, and values that wait for each other.
+//! The stack: scratch space, the copy of the frame's start, and values that are needed again.
 //!
 //! ```text
-//! r10 -8    scratch: the key of the lookup, later what a helper loads
-//! r10 -136  the copy
-//! r10 -512  slots of 8 bytes, so that the verifier remembers what it knows of a value in one
+//! r10 -8    scratch: the key of the map look-up, later the bytes that a helper loads
+//! r10 -136  the copy of the frame's start
+//! r10 -512  slots: of 8 bytes, since the verifier tracks the bounds of a stored value only in such
 //! ```
 
 use crate::filter::FilterError;
@@ -30,6 +30,7 @@ impl Default for Slots {
 }
 
 impl Slots {
+    /// Takes a free slot; returns its offset from r10.
     pub fn take(&mut self) -> Result<i16, FilterError> {
         let slot = self
             .taken

@@ -1,7 +1,8 @@
 //! Whether a packet socket shows the frame's outer VLAN tag beside it.
 //!
-//! A classifier has the tag in the metadata, as a packet socket. XDP runs before the kernel takes the tag out. The stack
-//! puts the tag of a sent frame into the frame before a packet socket sees it, if the interface does not send such tags by itself.
+//! For a classifier and for a packet socket, the kernel keeps the tag in metadata. XDP runs before the kernel takes the
+//! tag out of the frame. If an interface cannot insert tags itself, the stack inserts the tag of a sent frame before a
+//! packet socket sees the frame.
 
 use super::questions::Known;
 use super::{Emitter, Hook, LinkLayer, TAG_START, TagsBeside, View};
@@ -10,7 +11,7 @@ use crate::filter::ebpf::Register::{R1, R8};
 use crate::filter::ebpf::{Alu, Bits, Test};
 
 impl Emitter<'_> {
-    /// The answer that all frames of a view have, if they have one.
+    /// The answer for all frames of a view; `None` if it depends on the frame.
     pub(super) fn tag_answer(&self, view: View) -> Option<bool> {
         let beside = self.target.tags_beside;
         if self.target.link_layer == LinkLayer::RawIp || beside.protocols().next().is_none() {
@@ -23,7 +24,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Puts a number into r1 that is 0 only if the tag is not beside the frame.
+    /// Sets r1 to 0 if no tag is beside the frame, and to another number if one is.
     pub(super) fn ask_tag(&mut self, view: View, known: &mut Known) {
         known.held = None;
         let (yes, no) = (self.assembler.label(), self.assembler.label());
@@ -36,7 +37,7 @@ impl Emitter<'_> {
                 }
                 self.branch(Bits::B64, Test::Equal, R1, 0, no);
             }
-            // Zeros stand behind the end of a short frame.
+            // The copy of a short frame ends in zeros.
             self.load_copied(Width::Half, TAG_START);
         } else {
             self.load_in_place(Width::Half, TAG_START, view, known);

@@ -14,7 +14,7 @@ use crate::filter::value::{Value, ValueId};
 
 impl Emitter<'_> {
     /// Puts a value into r1.
-    pub(super) fn value(
+    pub(super) fn put_value(
         &mut self,
         id: ValueId,
         view: View,
@@ -25,7 +25,7 @@ impl Emitter<'_> {
     }
 
     /// Puts one value into r1 and another into r2.
-    pub(super) fn operands(
+    pub(super) fn put_operands(
         &mut self,
         left: ValueId,
         right: ValueId,
@@ -54,7 +54,7 @@ impl Emitter<'_> {
         let mut open: Vec<ValueId> = roots.into_iter().collect();
         while let Some(id) = open.pop() {
             if found.insert(id) {
-                open.extend(parts(self.decisions.values.get(id)));
+                open.extend(operands(self.decisions.values.get(id)));
             }
         }
         found
@@ -65,12 +65,12 @@ impl Emitter<'_> {
         let mut uses: BTreeMap<ValueId, usize> = BTreeMap::new();
         for id in self.reachable(roots.clone()) {
             let mut last = None;
-            for part in parts(self.decisions.values.get(id)) {
-                // Both operands at once: one use.
-                if last != Some(part) {
-                    *uses.entry(part).or_default() += 1;
+            for operand in operands(self.decisions.values.get(id)) {
+                // Two equal operands are one use.
+                if last != Some(operand) {
+                    *uses.entry(operand).or_default() += 1;
                 }
-                last = Some(part);
+                last = Some(operand);
             }
         }
         for root in roots {
@@ -200,7 +200,7 @@ impl Emitter<'_> {
             self.put(operation);
             return;
         }
-        // The machine shifts by the low five bits; a filter that shifts all bits out gets 0.
+        // eBPF shifts by the low five bits of a number; in a classic filter, a shift by 32 or more gives 0.
         let within = self.assembler.label();
         self.branch(Bits::B32, Test::LessOrEqual, R2, 31, within);
         self.alu32(Alu::Move, R1, 0);
@@ -226,13 +226,13 @@ impl Emitter<'_> {
 
 /// Values that one question needs more than once.
 struct Shared {
-    /// Uses that are still to come.
+    /// Remaining uses of each.
     uses: BTreeMap<ValueId, usize>,
-    /// Where they are kept until then.
+    /// Slots of those that were computed.
     slots: BTreeMap<ValueId, i16>,
 }
 
-fn parts(value: Value) -> impl Iterator<Item = ValueId> {
+fn operands(value: Value) -> impl Iterator<Item = ValueId> {
     let (first, second) = match value {
         Value::LoadIndexed { index, .. } => (Some(index), None),
         Value::Computed { left, right, .. } => (Some(left), Some(right)),

@@ -42,7 +42,7 @@ impl BackendError {
         }
     }
 
-    /// That the kernel does not accept a filter.
+    /// The kernel rejected a filter.
     pub(super) fn filter(interface: &str, error: SocketError) -> Self {
         Self::Socket {
             interface: interface.to_owned(),
@@ -52,7 +52,7 @@ impl BackendError {
         }
     }
 
-    /// That an XDP program cannot be attached to an interface with this MTU.
+    /// An XDP program was not attached to an interface with this MTU.
     pub(super) fn attaching(interface: &str, mtu_bytes: u32, source: io::Error) -> Self {
         let is_long = mtu_bytes > BUFFER_MTU_BYTES;
         let what = match source.raw_os_error() {
@@ -60,10 +60,10 @@ impl BackendError {
                 return Self::Unsupported {
                     interface: interface.to_owned(),
                     what: format!("another XDP program is attached to it ({source})"),
-                    remedy: "end that one, or give --backend af-packet",
+                    remedy: "detach that program, or give --backend af-packet",
                 };
             }
-            // The error of a veth; it means the MTU of its peer.
+            // A veth's error for the MTU of its peer.
             Some(libc::ERANGE) => format!("the MTU of its peer is too large for AF_XDP ({source})"),
             Some(libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG) if is_long => {
                 format!("its MTU of {mtu_bytes} bytes is too large for AF_XDP ({source})")
@@ -81,8 +81,8 @@ impl BackendError {
     }
 }
 
-/// The MTU above which drivers may refuse an XDP program that takes packets in one buffer: a page without
-/// the room that XDP and the kernel want, and without the Ethernet header, is 3,506 bytes.
+/// The MTU above which drivers may refuse an XDP program that takes packets in one buffer: XDP's headroom, the
+/// kernel's `skb_shared_info` and the Ethernet header leave 3,506 bytes of a page.
 const BUFFER_MTU_BYTES: u32 = 3400;
 
 /// What may help against an error of a system call.
@@ -91,8 +91,10 @@ fn remedy(source: &io::Error) -> &'static str {
         Some(libc::EPERM | libc::EACCES) => {
             "it needs CAP_NET_RAW and CAP_NET_ADMIN: see 'parshall doctor'"
         }
-        Some(libc::ENOMEM | libc::ENOBUFS) => "there is no memory for it: give a smaller --buffer",
-        Some(libc::EBUSY) => "another program has it: end that one",
+        Some(libc::ENOMEM | libc::ENOBUFS) => {
+            "the kernel has no memory for it: give a smaller --buffer"
+        }
+        Some(libc::EBUSY) => "another program uses it: end that program",
         Some(libc::ENODEV | libc::ENXIO | libc::ENETDOWN) => "see 'ip link'",
         _ => "see 'parshall doctor' for what this host offers",
     }

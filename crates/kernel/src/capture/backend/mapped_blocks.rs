@@ -151,7 +151,7 @@ impl Backend for MappedBlocks {
             return Ok(0);
         }
         let packets = self.packets(block_at, take);
-        self.socket.delivered(packets);
+        self.socket.count_delivered(packets);
         self.status(block_at)
             .store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.next = (self.next + 1) % (self.ring.length_bytes() / BLOCK_BYTES);

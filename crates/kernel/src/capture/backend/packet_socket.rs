@@ -14,7 +14,7 @@ use crate::net::packet_receive::Frame;
 use crate::net::packet_socket::{PacketSocket, RETURN_CONSTANT};
 use crate::net::socket::{SocketError, set_receive_buffer, wait_readable};
 
-/// A packet socket, and what it has delivered.
+/// A packet socket, and the number of packets that it delivered.
 pub(super) struct FilteredSocket {
     socket: PacketSocket,
     interface: Interface,
@@ -65,7 +65,7 @@ impl FilteredSocket {
     }
 
     /// Sets the receive buffer, and has the kernel report time, length and VLAN tag beside a packet.
-    pub(super) fn buffer(&self, bytes: usize) -> Result<(), BackendError> {
+    pub(super) fn set_buffer(&self, bytes: usize) -> Result<(), BackendError> {
         // The kernel reserves twice as much as is requested.
         self.named(set_receive_buffer(&self.socket, bytes / 2))?;
         self.named(self.socket.enable_control_data())
@@ -76,7 +76,7 @@ impl FilteredSocket {
         self.named(self.socket.receive_frame(buffer))
     }
 
-    /// Waits until there is something to read, or until the time is over.
+    /// Waits until there is something to read, or the time is over.
     pub(super) fn wait(&self, timeout: Duration) -> Result<(), BackendError> {
         self.named(wait_readable(&self.socket, timeout))
     }
@@ -96,7 +96,7 @@ impl FilteredSocket {
     }
 
     /// Counts packets that were handed on.
-    pub(super) fn delivered(&mut self, packets: usize) {
+    pub(super) fn count_delivered(&mut self, packets: usize) {
         self.delivered += packets as u64;
     }
 
@@ -118,7 +118,7 @@ impl AsFd for FilteredSocket {
     }
 }
 
-/// The filter with the limit of captured bytes in it: what it returns is how much the kernel keeps.
+/// The filter, with return values of at most the snapshot length: the kernel keeps as many bytes as a filter returns.
 fn filter(settings: &Settings<'_>) -> Vec<libc::sock_filter> {
     let snaplen_bytes = settings.snaplen_bytes();
     let all = [ClassicInstruction {

@@ -20,7 +20,7 @@ pub(super) struct Receive {
 impl Receive {
     pub(super) fn open(settings: &Settings<'_>) -> Result<Self, BackendError> {
         let socket = FilteredSocket::open(settings)?;
-        socket.buffer(settings.buffer_bytes)?;
+        socket.set_buffer(settings.buffer_bytes)?;
         socket.start()?;
         Ok(Self {
             socket,
@@ -82,7 +82,7 @@ impl Backend for Receive {
                 break Ok(true);
             }
         };
-        self.socket.delivered(packets);
+        self.socket.count_delivered(packets);
         result.map(|_| packets)
     }
 
