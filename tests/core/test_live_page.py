@@ -12,8 +12,10 @@ from written_log import batch_of, flow_row, listener_row, write_log
 
 from parshall.errors import printable
 from parshall.instruments.capture import short_filter
+from parshall.instruments.path.reasons import described as described_reason
 from parshall.instruments.tcp_log import read
 from parshall.live.listening import listening
+from parshall.live.packets import shown
 from parshall.live.rings import described
 from parshall.live.saved import Saved
 from parshall.live.server import Server
@@ -180,3 +182,48 @@ def test_rings_of_captures_are_listed_with_what_found_no_room(page: Page, log: P
             )
             watch.show("rings", [])
             expect(page.locator("#rings")).to_have_text("none")
+
+
+def test_packets_in_the_kernel_are_listed_with_the_time_that_was_seen(
+    page: Page,
+    log: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    lost = {"overwritten": 0, "failed": 3}
+    hook = {"hook": "packets", "seen": 5_003, "filtered": 0, "thinned": 0, "logged": 5_000, "lost": lost}
+    account = {
+        "ledger": {"hooks": [hook], "cost": {"wall_s": 40.0, "reader_cpu_s": 0.4}},
+        "attached_s": 2.04,
+        "times": [
+            {"path": "delivered", "stage": "local_in", "packets": 4_321, "median_ns": 1_250.0, "p99_ns": 9_870.0}
+        ],
+        "drops": [
+            {"name": "PROTO_MEM", "followed": 0, "places": {}},
+            {"name": EVIL, "followed": 7, "places": {"receive": 2, "local_in": 5}},
+            {"name": "NO_SOCKET", "followed": 1_200, "places": {"local_in": 1_200}},
+        ],
+    }
+    with Watch(log) as watch, listening("127.0.0.1", 0) as listener:
+        with Server(watch, Saved(tmp_path), listener) as server:
+            page.goto(server.url)
+            expect(page.locator("#lines")).to_have_text("300 flows")
+            expect(page.locator("#packets")).to_be_hidden()
+            watch.show("packets", shown(account))
+            expect(page.locator("#followed")).to_contain_text("attached for 2.0 of 40.0 s")
+            expect(page.locator("#followed")).to_contain_text("followed 5,000 + lost 3; reader 1.0 % of a CPU")
+            drops = page.locator("#drops tr").all()
+            assert [row.locator("td").all_inner_texts() for row in drops] == [
+                ["1,200", f"NO_SOCKET{described_reason('NO_SOCKET')}", "local_in"],
+                ["7", printable(EVIL), "local_in, receive"],
+            ]
+            cells = page.locator("#stages tr td").all_inner_texts()
+            assert cells == ["delivered", "local_in", "4,321", "1.25", "9.87"]
+            for name, (width, height) in SIZES.items():
+                page.set_viewport_size({"width": width, "height": height})
+                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+            assert Axe().run(page).violations_count == 0
+
+
+def test_before_its_first_account_nothing_is_said_of_packets() -> None:
+    assert shown(None) is None
+    assert shown({"ledger": {"hooks": []}}) is None

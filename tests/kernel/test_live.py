@@ -153,6 +153,32 @@ def test_readers_of_rings_are_on_the_page_after_the_privileges_were_given_up(
         until("it has gone", lambda: not line())
 
 
+def test_drops_of_packets_are_on_the_page_as_the_kernel_counts_them(
+    pair: Any, tmp_path: Path, until: Callable[..., None], on_page: Callable[..., Any]
+) -> None:
+    left, right, address = pair
+    counted = "/proc/net/snmp6" if ":" in address else "/proc/net/snmp"
+    with Live("--port", "9", "--netns", right.namespace, "--path", "100%", cwd=tmp_path) as live:
+        on_page(lambda page: page.goto(live.url))
+        on_page(lambda page: page.locator("#packets").wait_for(state="visible"))
+        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
+            for _ in range(7):
+                sender.sendto(b"x", (address, 9))
+
+        def rows() -> list[list[str]]:
+            table = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+            found: list[list[str]] = on_page(lambda page: page.locator("#drops tr").evaluate_all(table))
+            return found
+
+        until("the drops are counted", lambda: any(row[0] == "7" and row[1].startswith("NO_SOCKET") for row in rows()))
+        assert re.search(r"(Udp6NoPorts\s+7|Udp: \d+ 7 )", right.run(["cat", counted]).stdout)
+        ended = live.end(signal.SIGINT)
+    assert ended.returncode == 0, ended.stderr
+    path = json.loads(ended.stdout)["path"]
+    check_balance(path["ledger"])
+    assert path["attached_s"] == pytest.approx(path["ledger"]["cost"]["wall_s"], abs=0.5)
+
+
 def test_a_log_that_another_process_writes_needs_no_privileges(pair: Any, until: Callable[..., None]) -> None:
     left, right, address = pair
     port = next(PORTS)

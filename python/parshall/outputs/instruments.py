@@ -140,15 +140,26 @@ class LiveStarted(Object):
     """Name of the log that is shown."""
 
 
-class LiveEnded(Object):
-    """The last line of ``parshall live --json``, of a log of its own."""
+class LivePath(Object):
+    """The path of packets, measured beside the flows."""
 
     ledger: Ledger
     """The final account."""
-    flows: int
-    """Connections in the log."""
+    attached_s: float
+    """Seconds during which the programs were attached."""
+
+
+class LiveEnded(Object):
+    """The last line of ``parshall live --json``, of a log of its own or with ``--path``."""
+
+    ledger: Ledger | None
+    """The final account of its log; null: it showed a log of others."""
+    flows: int | None
+    """Connections in its log."""
+    path: LivePath | None
+    """The path of packets; null: not measured."""
     failure: str | None
-    """What ended the log early; null: nothing."""
+    """What ended a measurement early; null: nothing."""
 
 
 LiveOutput = LiveStarted | LiveEnded

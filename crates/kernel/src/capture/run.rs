@@ -217,7 +217,6 @@ impl Run {
 
     fn tick(&mut self) -> Result<(), CaptureError> {
         self.offset_ns = realtime_offset_ns();
-        self.client.request_account()?;
         let now_ns = self.realtime_ns(monotonic_ns());
         let mut lost = 0;
         for number in 0..self.outputs.len() {
@@ -228,7 +227,7 @@ impl Run {
             self.outputs[number].with_sink(&self.control, &mut self.failure, tick);
         }
         let sinks = || self.outputs.iter().map(|output| output.sink.as_ref());
-        // The next answer is to the oldest request, so its counts are kept until then.
+        // A second answer would belong to older counts of the reader than those that are kept by then.
         if self.at_request.is_none() {
             self.at_request = Some(ReaderCounts {
                 tally: self.tally.clone(),
@@ -238,6 +237,7 @@ impl Run {
                 log_bytes: sinks().flatten().map(Sink::bytes).sum(),
                 now_ns,
             });
+            self.client.request_account()?;
         }
         self.control.update(|progress| {
             progress.packets = self.outputs.iter().map(|output| output.packets).sum();

@@ -145,6 +145,7 @@ function draw(news) {
   drawLines(news);
   drawListeners(news.listeners);
   drawRings(news.rings);
+  drawPackets(news.packets);
   if (!past && !paused) more(news);
 }
 
@@ -265,6 +266,30 @@ function drawRings(rings) {
     ring.hooks === null ? ring.ring : `${ring.ring}: ${ring.hooks}; ${ring.policy} reader`,
     ...ring.readers.map((reader) => `${ring.ring}, pid ${reader.pid}, ${reader.filter}: ${whole(reader.matched)} of ${whole(reader.seen)} packets matched, ${whole(reader.dropped)} found no room`),
   ]));
+}
+
+function drawTable(id, rows, isNumber) {
+  $(id).replaceChildren(...rows.map((cells) => {
+    const row = document.createElement("tr");
+    row.append(...cells.map((text, at) => {
+      const field = document.createElement("td");
+      field.textContent = text;
+      if (isNumber[at]) field.className = "number";
+      return field;
+    }));
+    return row;
+  }));
+}
+
+function drawPackets(packets) {
+  $("packets").hidden = !packets;
+  if (!packets) return;
+  $("followed").textContent = `The programs were attached for ${packets.attached_s.toFixed(1)} of ${packets.wall_s.toFixed(1)} s; what follows is of that time, each time since the stage before. ` +
+    `Seen ${whole(packets.seen)} packets = filtered ${whole(packets.filtered)} + thinned ${whole(packets.thinned)} + followed ${whole(packets.logged)} + lost ${whole(packets.lost)}; reader ${percent(packets.reader_cpu_share)}.`;
+  const drops = packets.drops.map((row) => [whole(row.packets), row.meaning ? `${row.reason}: ${row.meaning}` : row.reason, row.after.join(", ")]);
+  drawTable("drops", drops.length ? drops : [["0", "none", ""]], [true, false, false]);
+  const micro = (value) => value.toLocaleString("en", { maximumFractionDigits: 2 });
+  drawTable("stages", packets.stages.map((row) => [row.path, row.stage, whole(row.packets), micro(row.median_us), micro(row.p99_us)]), [false, false, true, true, true]);
 }
 
 // Curves.
