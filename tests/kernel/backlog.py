@@ -22,3 +22,9 @@ def backlog(packets: int) -> Iterator[None]:
         yield
     finally:
         LENGTH.write_text(before)
+
+
+def dropped_packets() -> int:
+    """Packets for which the backlogs of all CPUs had no room since the machine was booted."""
+    rows = Path("/proc/net/softnet_stat").read_text().splitlines()
+    return sum(int(row.split()[1], 16) for row in rows)

@@ -21,6 +21,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from backlog import dropped_packets
 from conversation import socket_at
 from path_noise import noise
 from path_run import check_balance
@@ -366,29 +367,44 @@ def test_path_counts_what_the_kernel_counts_for_an_hour(
 
 
 def read_datagrams(host: Any, directory: Path, count: int, with_log: bool) -> None:
-    """Send datagrams of a host to itself and read each; none may be dropped."""
+    """Send datagrams of a host to itself and read each; only a full backlog may drop some."""
     batch, version = 100, 4 if count % 2 else 6
     address = "::1" if version == 6 else "127.0.0.1"
     path = directory / "read.arrow" if with_log else None
+    before, read, sent = dropped_packets(), 0, count // batch * batch
     profile = PathProfile(path, netns=host.namespace, buffer_bytes=64 << 20)
     with socket_at(host, address, socket.SOCK_DGRAM) as sender, socket_at(host, address, socket.SOCK_DGRAM) as receiver:
-        receiver.settimeout(20)
+        receiver.settimeout(5)
         receiver.bind((address, 9000))
         to = receiver.getsockname()
         for _ in range(count // batch):
             for _ in range(batch):
                 sender.sendto(b"x" * 100, to)
-            for _ in range(batch):
-                assert receiver.recv(200)
+            read += received(receiver, batch)
+        # What came too late for its batch.
+        read += received(receiver, sent - read)
     summary = profile.stop()
     check_balance(summary.ledger)
+    # All hosts share the backlog, and traffic beside this test may fill it.
+    missing = sent - read
+    assert missing <= min(batch, dropped_packets() - before)
     followed = {row["name"]: row["followed"] for row in summary.drops if row["followed"]}
-    assert (followed, summary.paths["dropped"]) == ({}, 0)
-    assert summary.paths["delivered"] == summary.paths["sent"] == count // batch * batch
+    assert (followed, summary.paths["dropped"]) == ({"CPU_BACKLOG": missing} if missing else {}, missing)
+    assert (summary.paths["sent"], summary.paths["delivered"]) == (sent, read)
     if path:
         rows = PathLog(path).packets
         assert rows.num_rows == summary.ledger["hooks"][0]["logged"]
-        assert set(rows["path"].cast("string").to_pylist()) == {"sent", "delivered"}
+        assert set(rows["path"].cast("string").to_pylist()) - {"dropped"} == {"sent", "delivered"}
+
+
+def received(receiver: socket.socket, count: int) -> int:
+    """Read so many datagrams, or those that come."""
+    for number in range(count):
+        try:
+            assert receiver.recv(200)
+        except TimeoutError:
+            return number
+    return count
 
 
 def test_datagrams_that_are_read_are_never_dropped(bed: Any, tmp_path: Path) -> None:
