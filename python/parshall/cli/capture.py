@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.ledger_text import capture_ledger_lines, short_filter
 from parshall.cli.options import count_option, ring_bytes, snaplen_option
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
+from parshall.host.ledger_text import capture_ledger_lines, short_filter
 from parshall.host.messages import report_start, say, show
 from parshall.host.rotation import Rotation
 from parshall.host.session import Summary

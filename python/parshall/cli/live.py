@@ -171,8 +171,8 @@ def _own_log(
 
 
 def _end(summary: "LogSummary", quiet: bool, as_json: bool) -> int:
-    from parshall.cli.ledger_text import ledger_lines
     from parshall.cli.listener_text import listener_lines
+    from parshall.host.ledger_text import ledger_lines
 
     if as_json:
         print(json.dumps({"ledger": summary.ledger, "flows": summary.flows, "failure": summary.failure}))
