@@ -151,7 +151,7 @@ def test_some_flows_are_drawn_as_if_the_log_had_no_others(tmp_path, log):
 
 
 def test_sequence_numbers_are_those_of_the_packets(log):
-    data, acknowledged, window, again = rows_in(log.plot.sequence(2))
+    window, acknowledged, data, again = rows_in(log.plot.sequence(2))
     rows = log.records_of(2).to_pylist()
     begin_ns = min(time.value for time in log.records["time_ns"])
 
@@ -193,6 +193,18 @@ def test_many_packets_are_reduced_without_losing_bytes(log):
     assert reduced.data["high"].max() == whole.data["high"].max() == 60_000
     assert reduced.retransmitted.equals(whole.retransmitted)
     assert reduced.acknowledged["bytes"][-1] == whole.acknowledged["bytes"][-1]
+
+
+def test_a_part_of_the_time_has_the_same_sequence_numbers(log):
+    whole, part = sequence.reduce(log, 1), sequence.reduce(log, 1, between_s=(0.010, 0.0205))
+    assert whole is not None and part is not None
+    inside = whole.data.filter(whole.data["time_s"].is_between(0.010, 0.0205))
+    assert inside.height == 11
+    assert part.data.equals(inside)
+    assert (part.bins.begin_s, part.bins.end_s) == pytest.approx((0.010, 0.020), abs=1e-6)
+    assert log.plot.sequence(1, between_s=(0.010, 0.0205)).to_dict() != log.plot.sequence(1).to_dict()
+    with pytest.raises(UsageError, match=r"flow 1: has no packet with data in the time 7 to 8 s"):
+        log.plot.sequence(1, between_s=(7, 8))
 
 
 def test_a_receiver_shows_what_came(tmp_path):

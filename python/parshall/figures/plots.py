@@ -68,7 +68,7 @@ class LogPlots:
         """Return retransmitted segments and states of congestion control over time; `flows` as for `cwnd`."""
         return self._figure(loss.NAME, flows)
 
-    def sequence(self, flow: int | None = None) -> "alt.TopLevelMixin":
+    def sequence(self, flow: int | None = None, *, between_s: tuple[float, float] | None = None) -> "alt.TopLevelMixin":
         """Return the data sequence numbers of one flow over time, in the manner of tcptrace and Wireshark.
 
         Vertical lines are data, marks are retransmissions; below are the bytes that are acknowledged, above those that
@@ -78,11 +78,14 @@ class LogPlots:
         ----------
         flow : int, optional
             Its number in `Log.flows`. Default: the flow that sent most.
+        between_s : tuple of float, optional
+            Begin and end of the time axis, seconds after the first record of the log. Default: all. A notebook also
+            zooms with the mouse.
 
         Raises
         ------
         UsageError
-            The log has no such flow, or it has no data.
+            The log has no such flow, or it has no data at this time.
         """
         if flow is None:
             reduction, _ = self._reduction(None)
@@ -93,9 +96,10 @@ class LogPlots:
                 )
             flow = int(sent["flow"][0])
         _, legend = self._reduction((flow,))
-        found = sequence.reduce(self._log, flow)
+        found = sequence.reduce(self._log, flow, between_s=between_s)
         if found is None:
-            raise UsageError(f"flow {flow}: has no packet with data in this log; Log.flows lists the others")
+            where = "this log" if between_s is None else f"the time {between_s[0]:g} to {between_s[1]:g} s"
+            raise UsageError(f"flow {flow}: has no packet with data in {where}; Log.flows lists the others")
         return _chart(sequence.draw(found, legend.labels[flow]).chart)
 
     def _figure(self, name: str, flows: _Flows) -> "alt.TopLevelMixin":

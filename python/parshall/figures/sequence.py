@@ -67,13 +67,26 @@ class SequenceNumbers:
     window: pl.DataFrame
 
 
-def reduce(log: "Log", flow: int, *, rows_max: int = ROWS_MAX) -> SequenceNumbers | None:
+def reduce(
+    log: "Log", flow: int, *, between_s: tuple[float, float] | None = None, rows_max: int = ROWS_MAX
+) -> SequenceNumbers | None:
     """Read the sequence numbers of one flow; the log is read once, and once more for causes of retransmissions.
+
+    Parameters
+    ----------
+    log : Log
+        What `parshall.read` returns.
+    flow : int
+        Number of the flow.
+    between_s : tuple of float, optional
+        Begin and end of the time axis, seconds after the first record of the log. Default: the flow's.
+    rows_max : int
+        Maximum number of rows of data, of acknowledgements and of windows.
 
     Returns
     -------
     SequenceNumbers or None
-        None for a flow without data.
+        None for a flow without data in this time.
     """
     found, origin_ns = _read(log, flow)
     records = _unwrapped(found)
@@ -85,6 +98,9 @@ def reduce(log: "Log", flow: int, *, rows_max: int = ROWS_MAX) -> SequenceNumber
         bytes=pl.col(base),
         window=pl.col(base) + pl.col("snd_wnd_bytes" if is_sender else "rcv_wnd_bytes").cast(pl.Int64),
     ).with_columns(high=pl.col("low") + pl.col("payload_bytes").cast(pl.Int64))
+    if between_s is not None:
+        begin_ns, end_ns = (origin_ns + round(each * NS_PER_S) for each in between_s)
+        placed = placed.filter(pl.col("time_ns").is_between(begin_ns, end_ns))
     has_data = (pl.col("event") == "packet") & (pl.col("direction") == direction) & (pl.col("payload_bytes") > 0)
     # A packet's row is the state without it, so what was not sent before begins at snd_nxt or behind.
     packets = placed.filter(has_data, (pl.col("low") >= pl.col("next")) if is_sender else pl.lit(True))
@@ -181,9 +197,12 @@ def draw(reduced: SequenceNumbers, name: str) -> Figure:
     """
     # A window that is never used must not make the data flat: its line leaves the picture at the top.
     low, high = reduced.data.select(pl.col("low").min(), pl.col("high").max()).row(0)
-    scale = alt.Scale(domain=[low, high + _ABOVE * (high - low)], nice=True)
-    parts = [_bars(reduced, scale), _steps(reduced.acknowledged, _ACKNOWLEDGED, reduced.bins, scale)]
-    parts.append(_steps(reduced.window, _WINDOW, reduced.bins, scale, dash=[4, 3]))
+    scale = alt.Scale(domain=[low, high + _ABOVE * (high - low)], nice=False)
+    parts = [
+        _steps(reduced.window, _WINDOW, reduced.bins, scale, dash=[4, 3]),
+        _steps(reduced.acknowledged, _ACKNOWLEDGED, reduced.bins, scale),
+        _bars(reduced, scale),
+    ]
     shown = [_SENT, _ACKNOWLEDGED, _WINDOW]
     if reduced.retransmitted.height:
         parts.append(_marks(reduced, scale))
