@@ -65,7 +65,7 @@ def test_a_log_shows_its_flows_with_most_packets_and_its_ledger(tmp_path):
     log = log_of(tmp_path / "made.arrow", flows, ledger_of(1_000_000))
     lines = repr(log).splitlines()
     assert lines[0] == f"{tmp_path}/made.arrow: 24 flows, complete"
-    head = "flow process local peer congestion control packets logged lost end"
+    head = "flow process local peer cc packets logged lost end"
     assert lines[1].split() == head.split()
     first = ["4", "iperf3", "(77)", "10.0.0.1:5004", "[2001:db8::1]:80", "cubic", "1,000,003", "1,000,000", "3", "-"]
     assert lines[2].split() == first

@@ -59,7 +59,7 @@ _LISTENER_COLUMNS = pa.schema(
 
 # A log shows so many flows of itself, those with most packets.
 _SHOWN_FLOWS = 10
-_SHOWN_COLUMNS = ("flow", "process", "local", "peer", "congestion control", "packets", "logged", "lost", "end")
+_SHOWN_COLUMNS = ("flow", "process", "local", "peer", "cc", "packets", "logged", "lost", "end")
 
 LOG_SUFFIX = ".arrow"
 # Before the suffix, in the name of a file of a log that rotates.
