@@ -16,12 +16,12 @@ from parshall.cli import capture as capture_command
 from parshall.cli import lab
 from parshall.cli import main as cli
 from parshall.cli.doctor import _print_rows
-from parshall.cli.path_text import stage_lines
 from parshall.errors import printable
 from parshall.host import privileges
 from parshall.host.messages import plain_console, say, show
 from parshall.instruments import extcap
 from parshall.instruments.path.profile import PathSummary
+from parshall.instruments.path.text import stage_lines
 
 # Colours, a title of the window, a new line, a carriage return, a bell, bidirectional text, a byte that is no text.
 EVIL = "x\x1b[31m\x1b]0;t\x07\ny\r\u202ez\u2066\x9b2J\udcff"

@@ -11,7 +11,7 @@ from test_live_server import EVIL, established, log, served  # noqa: F401
 from written_log import batch_of, flow_row, listener_row, write_log
 
 from parshall.errors import printable
-from parshall.instruments.capture import short_filter
+from parshall.host.ledger_text import short_filter
 from parshall.instruments.path.reasons import described as described_reason
 from parshall.instruments.tcp_log import read
 from parshall.live.listening import listening

@@ -8,7 +8,7 @@ from browser import drawn
 from written_path_log import BEGIN_NS, SCHEMA, ledger_of, write_path_log
 
 from parshall.errors import ParshallError, UsageError
-from parshall.figures.path import correlation, drops, figures_of, reduce, times, trace, waits
+from parshall.figures.path import correlation, drops, figures_of, reduce, reduction, times, trace, waits
 from parshall.figures.path.reduction import LONGEST_MAX, SAMPLE_MAX
 from parshall.instruments.path import PathLog
 from parshall.report.path import write_report
@@ -60,6 +60,18 @@ def test_times_are_those_since_the_stage_before(tmp_path):
     assert found["share"].to_list() == pytest.approx([100 / 11_100, 1000 / 11_100, 10_000 / 11_100, 1])
     for column in ("median_ns", "p99_ns"):
         assert found[column].to_list() == pytest.approx(found["mean_ns"].to_list(), rel=0.023)
+
+
+def test_a_log_of_many_rows_is_reduced_in_parts(tmp_path, monkeypatch):
+    log = PathLog(write_path_log(tmp_path / "x", [forwarded(n, 100 + n, 1000, 10_000) for n in range(300)]))
+    whole = reduce(log)
+    batches = log.records.to_batches(max_chunksize=7)
+    assert len(batches) > 40
+    monkeypatch.setattr(reduction, "_BATCH_ROWS", 1)
+    monkeypatch.setattr(PathLog, "batches", lambda self: iter(batches))
+    parts = reduce(log)
+    assert parts.times.equals(whole.times)
+    assert parts.histograms.equals(whole.histograms)
 
 
 def test_quantiles_are_those_of_numpy_up_to_a_bucket(tmp_path):

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from parshall.cli.path_text import stage_lines, summary_lines
 from parshall.instruments.path import PathSummary
 from parshall.instruments.path.probe_cost import less_probes
+from parshall.instruments.path.text import stage_lines, summary_lines
 
 
 def row(stage: str, packets: int, time_ns: float, path: str = "forwarded") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -133,3 +134,24 @@ def test_the_python_of_the_pages_on_paths(place: Path) -> None:
     # The last page's table has the columns that a log has.
     described = re.findall(r"^\| `(\w+)` \|", (ROOT / page).read_text().partition("## The rows")[2], re.MULTILINE)
     assert described == space["table"].column_names  # type: ignore[attr-defined]
+
+
+# iperf3 goes to the background before it listens.
+LISTENING = "until ss --listening --tcp --numeric | grep --quiet :5201; do sleep 0.05; done"
+
+
+def test_the_first_five_minutes(place: Path) -> None:
+    """What needs no second terminal: a log of a transfer, its packets, and Python."""
+    page = "docs/first-five-minutes.md"
+    lines = [line for block in blocks(page, "") for line in block.splitlines()]
+    steps = lines[next(number for number, line in enumerate(lines) if line.startswith("iperf3")) :]
+    script = "\n".join(f"{line}\n{LISTENING}" if "--daemon" in line else line for line in steps)
+    run = ["unshare", "--net", "bash", "-e", "-c", f"ip link set lo up\n{script}\nwait"]
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^mine\.arrow: 2 flows$", done.stderr, re.MULTILINE)
+    assert re.search(r"^delivered: [\d,]+ packets, times since the stage before$", done.stderr, re.MULTILINE)
+    (example,) = blocks(page, "python")
+    exec(compile(example, page, "exec"), {})
+    assert (place / "sequence.png").read_bytes().startswith(b"\x89PNG")

@@ -9,17 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.ledger_text import capture_ledger_lines
 from parshall.cli.options import count_option, ring_bytes, snaplen_option
 from parshall.cli.publishing import published
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
+from parshall.host.ledger_text import capture_ledger_lines, short_filter
 from parshall.host.messages import report_start, say, show
 from parshall.host.quantities import many
 from parshall.host.rotation import Rotation
 from parshall.host.session import Summary
 from parshall.host.stopping import Stopping
-from parshall.instruments.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings, short_filter
+from parshall.instruments.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
 
 COMMAND_SETTINGS = {
     "epilog": "Several --filter EXPR --write FILE pairs are served in one pass: each packet is copied once.",

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 from parshall.cli import options
-from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.options import time_option
 from parshall.cli.report import TESTBED_FILE
 from parshall.errors import UsageError
+from parshall.host.ledger_text import ledger_lines
 from parshall.host.messages import say, show
 from parshall.host.quantities import many
 from parshall.host.stopping import Stopping, exiting_on_signals

@@ -193,9 +193,9 @@ def _profile(share: float, stopping: Stopping, chosen: dict[str, Any]) -> "PathP
 
 
 def _end(summary: "LogSummary | None", followed: "PathSummary | None", quiet: bool, as_json: bool) -> int:
-    from parshall.cli.ledger_text import ledger_lines
     from parshall.cli.listener_text import listener_lines
-    from parshall.cli.path_text import summary_lines
+    from parshall.host.ledger_text import ledger_lines
+    from parshall.instruments.path.text import summary_lines
 
     failure = next((one.failure for one in (summary, followed) if one is not None and one.failure), None)
     if as_json and (summary or followed):

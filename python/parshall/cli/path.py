@@ -9,13 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.options import count_option, log_file, ring_bytes, share_option
 from parshall.cli.path_beside import Beside
-from parshall.cli.path_text import NO_COST, PROBE_COST_S, stage_lines, summary_lines
 from parshall.cli.publishing import published
 from parshall.cli.watch import watch
 from parshall.errors import UsageError
+from parshall.host.ledger_text import ledger_lines
 from parshall.host.messages import report_start, say, show
 from parshall.host.quantities import many
 from parshall.host.session import Session
@@ -24,6 +23,7 @@ from parshall.instruments.path import PathProfile, PathSummary
 from parshall.instruments.path.histograms import as_object
 from parshall.instruments.path.profile import DEFAULT_PACKETS_MAX, DEFAULT_RING_BYTES, WINDOW_S
 from parshall.instruments.path.stages import STAGES, is_receiver_unknown
+from parshall.instruments.path.text import NO_COST, PROBE_COST_S, stage_lines, summary_lines
 
 _TIME_ONLY = "cycles, instructions: not measured (time only)"
 # With fewer windows the share that was attached is far from the one that was requested.

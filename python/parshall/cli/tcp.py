@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.listener_text import listener_lines
 from parshall.cli.options import count_option, log_file, ring_bytes
 from parshall.cli.publishing import published
 from parshall.cli.watch import End, watch
 from parshall.errors import UsageError
 from parshall.host.command import GRACE_S, Command
+from parshall.host.ledger_text import ledger_lines
 from parshall.host.messages import report_start, say, show
 from parshall.host.quantities import many
 from parshall.host.rotation import Rotation

@@ -9,6 +9,7 @@ from parshall.figures.frame import state_figure
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 
+NAME = "cwnd"
 TITLE = "Congestion window (segments)"
 
 
@@ -43,4 +44,4 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("records:Q", title="records"),
     ]
     dashed = ("ssthresh", "slow-start threshold")
-    return state_figure("cwnd", TITLE, "segments", dashed, reduced, legend, bins, tooltip)
+    return state_figure(NAME, TITLE, "segments", dashed, reduced, legend, bins, tooltip)

@@ -21,6 +21,7 @@ from parshall.figures.frame import (
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 
+NAME = "loss"
 TITLE = "Retransmitted segments (cumulative)"
 # Marks of the states that follow losses or congestion.
 MARKS = {"Recovery": "triangle-up", "Loss": "cross", "CWR": "diamond"}
@@ -108,4 +109,4 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
     if summed is not None:
         flows = len(legend.labels)
         layers = [*sum_layers(summed, height, bins, flows, flows - len(legend.colours)), *layers]
-    return frame("loss", TITLE, caption, layers, legend)
+    return frame(NAME, TITLE, caption, layers, legend)

@@ -1,5 +1,7 @@
 """All figures of one log, in the order of a report."""
 
+from collections.abc import Collection
+
 from parshall.figures import cwnd, loss, rtt, throughput
 from parshall.figures.figure import Figure
 from parshall.figures.legend import Legend
@@ -12,7 +14,17 @@ STATE_BINS = 600
 RATE_BINS = 200
 
 
-def figures_of(reduction: Reduction, legend: Legend, *, axis_ns: tuple[int, int] | None = None) -> list[Figure]:
+FIGURES = (throughput.NAME, cwnd.NAME, rtt.NAME, loss.NAME)
+"""Names of the figures, in the order of a report."""
+
+
+def figures_of(
+    reduction: Reduction,
+    legend: Legend,
+    *,
+    axis_ns: tuple[int, int] | None = None,
+    names: Collection[str] = FIGURES,
+) -> list[Figure]:
     """Return the figures of a log.
 
     Parameters
@@ -23,6 +35,8 @@ def figures_of(reduction: Reduction, legend: Legend, *, axis_ns: tuple[int, int]
         Names and colours of its flows.
     axis_ns : tuple of int, optional
         First and last moment of the time axis, when several logs share one; the log's own by default.
+    names : collection of str
+        The figures to draw, of `FIGURES`.
 
     Returns
     -------
@@ -31,21 +45,27 @@ def figures_of(reduction: Reduction, legend: Legend, *, axis_ns: tuple[int, int]
     """
     if not reduction.drawn:
         return []
-    rate_bins = reduction.bins(RATE_BINS, ROWS_MAX, axis_ns, without_gaps=True)
-    state_bins = reduction.bins(STATE_BINS, ROWS_MAX, axis_ns)
     omitted = reduction.table["records"].count() - len(reduction.drawn)
     note = f" (of {omitted + len(reduction.drawn):,}: those with the most records)" if omitted else ""
-    throughputs = throughput.reduce(reduction, rate_bins)
-    names = legend.subset(throughputs["flow"], note)
-    sums = throughput.sums(reduction, rate_bins, names.colours) if names.is_crowded else None
-    flows = len(reduction.drawn) + omitted
-    found = [throughput.draw(throughputs, names, rate_bins, reduction.counted_bytes, sums, flows)]
+    found = [_throughput(reduction, legend, axis_ns, note)] if throughput.NAME in names else []
     if not reduction.senders:
         return found
-    windows, round_trips, retransmissions = (figure.reduce(reduction, state_bins) for figure in (cwnd, rtt, loss))
-    found.append(cwnd.draw(windows, legend.subset(windows["flow"], note), state_bins))
-    if not round_trips.is_empty():
-        found.append(rtt.draw(round_trips, legend.subset(round_trips["flow"], note), state_bins))
-    changes = loss.changes(reduction, state_bins)
-    found.append(loss.draw(retransmissions, changes, legend.subset(retransmissions["flow"], note), state_bins))
+    bins = reduction.bins(STATE_BINS, ROWS_MAX, axis_ns)
+    for figure in (each for each in (cwnd, rtt) if each.NAME in names):
+        reduced = figure.reduce(reduction, bins)
+        if not reduced.is_empty():
+            found.append(figure.draw(reduced, legend.subset(reduced["flow"], note), bins))
+    if loss.NAME in names:
+        retransmissions = loss.reduce(reduction, bins)
+        changes = loss.changes(reduction, bins)
+        found.append(loss.draw(retransmissions, changes, legend.subset(retransmissions["flow"], note), bins))
     return found
+
+
+def _throughput(reduction: Reduction, legend: Legend, axis_ns: tuple[int, int] | None, note: str) -> Figure:
+    bins = reduction.bins(RATE_BINS, ROWS_MAX, axis_ns, without_gaps=True)
+    throughputs = throughput.reduce(reduction, bins)
+    names = legend.subset(throughputs["flow"], note)
+    sums = throughput.sums(reduction, bins, names.colours) if names.is_crowded else None
+    flows = reduction.table["records"].count()
+    return throughput.draw(throughputs, names, bins, reduction.counted_bytes, sums, flows)

@@ -4,7 +4,7 @@ Each flow has one row of totals, and each drawn flow one row for every bin with 
 when there are too many, ten are merged into one.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -285,7 +285,9 @@ class Reduction:
         return _merged(wider, keys, aggregates).sort(keys)
 
 
-def reduce(log: "Log", progress: Callable[[int], None] = lambda _: None) -> Reduction:
+def reduce(
+    log: "Log", progress: Callable[[int], None] = lambda _: None, *, flows: Sequence[int] | None = None
+) -> Reduction:
     """Read a log once and reduce it.
 
     Parameters
@@ -294,18 +296,23 @@ def reduce(log: "Log", progress: Callable[[int], None] = lambda _: None) -> Redu
         What `parshall.read` returns.
     progress : callable
         Called with the number of records read so far.
+    flows : sequence of int, optional
+        The flows to reduce, as if the log had only these. Default: all.
 
     Raises
     ------
     ParshallError
         The log is damaged.
     """
-    flows = pl.DataFrame(pl.from_arrow(log.flows))
-    pass_over = _Pass(_to_draw(flows))
-    for table in tables_of(log.batches(COLUMNS), _BATCH_ROWS):
-        pass_over.add(table)
+    table = pl.DataFrame(pl.from_arrow(log.flows))
+    if flows is not None:
+        table = table.filter(pl.col("flow").is_in(list(flows)))
+        chosen = pa.array(flows, pa.uint32())
+    pass_over = _Pass(_to_draw(table))
+    for records in tables_of(log.batches(COLUMNS), _BATCH_ROWS):
+        pass_over.add(records if flows is None else records.filter(pc.is_in(records["flow"], chosen)))
         progress(pass_over.records)
-    return pass_over.result(flows)
+    return pass_over.result(table)
 
 
 def tables_of(batches: Iterable[pa.RecordBatch], rows_min: int) -> Iterator[pa.Table]:

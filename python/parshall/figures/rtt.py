@@ -9,6 +9,7 @@ from parshall.figures.frame import state_figure
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 
+NAME = "rtt"
 TITLE = "Smoothed round-trip time (ms)"
 MS_PER_US = 1e-3
 
@@ -45,4 +46,4 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("records:Q", title="records"),
     ]
     dashed = ("min_rtt", "minimum round-trip time of the kernel")
-    return state_figure("rtt", TITLE, "ms", dashed, reduced, legend, bins, tooltip)
+    return state_figure(NAME, TITLE, "ms", dashed, reduced, legend, bins, tooltip)

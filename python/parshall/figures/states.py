@@ -40,10 +40,15 @@ def states(records: pa.Table) -> pl.DataFrame:
     """
     frame = pl.from_arrow(records.select(COLUMNS))
     assert isinstance(frame, pl.DataFrame)
-    # Comparisons instead of is_in: they compare categories by number, without conversion to text.
-    return frame.filter(pl.all_horizontal(pl.col("state") != name for name in _WITHOUT_SOCKET)).with_columns(
+    return of_full_sockets(frame).with_columns(
         pl.col("time_ns").dt.epoch("ns"),
         pl.when(pl.col("srtt_us") > 0).then("srtt_us"),
         # Before the peer's SYN, rcv_nxt is 0, so the first real number would look like a jump.
         *(pl.when(pl.col("state") != "SYN_SENT").then(name).alias(name) for name in ("snd_una", "rcv_nxt")),
     )
+
+
+def of_full_sockets(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that have a full socket."""
+    # Comparisons instead of is_in: they compare categories by number, without conversion to text.
+    return frame.filter(pl.all_horizontal(pl.col("state") != name for name in _WITHOUT_SOCKET))

@@ -12,6 +12,7 @@ from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 from parshall.host.quantities import many
 
+NAME = "throughput"
 TITLE = "Throughput (Mbit/s)"
 
 
@@ -101,4 +102,4 @@ def draw(
     layers = step_layers(reduced, data, height, legend, bins, tooltip)
     if summed is not None:
         layers = [*sum_layers(summed, height, bins, flows, flows - len(legend.colours)), *layers]
-    return frame("throughput", TITLE, caption, layers, legend)
+    return frame(NAME, TITLE, caption, layers, legend)

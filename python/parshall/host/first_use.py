@@ -18,9 +18,14 @@ def names_on_first_use(package: str, places: Mapping[str, str]) -> Callable[[str
     def get(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        module, _, own_name = places[name].partition(":")
-        return getattr(import_module(module), own_name or name)
+        return imported(places[name], name)
 
     return get
+
+
+def imported(place: str, name: str = "") -> Any:
+    """Import the module of a place, ``module:name``, and return what it names there; `name` where it has no name."""
+    from importlib import import_module
+
+    module, _, own_name = place.partition(":")
+    return getattr(import_module(module), own_name or name)

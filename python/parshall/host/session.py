@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from parshall.errors import UsageError, printable
+from parshall.host.ledger_text import shown_html, shown_lines
+from parshall.host.shown import html_lines
 
 # Characters of a wrong value that a message shows.
 _SHOWN = 60
@@ -16,9 +18,9 @@ _POLL_INTERVAL_S = 0.01
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary:
-    """How a log or a capture ended.
+    """How a log or a capture ended. It prints as its account.
 
     Attributes
     ----------
@@ -30,6 +32,17 @@ class Summary:
 
     ledger: dict[str, Any]
     failure: str | None
+
+    def __repr__(self) -> str:
+        return "\n".join([*map(printable, self._facts()), *shown_lines(self.ledger)])
+
+    def _repr_html_(self) -> str:
+        facts = self._facts()
+        return (html_lines(facts) if facts else "") + shown_html(self.ledger)
+
+    def _facts(self) -> list[str]:
+        """Return lines about what is no ledger."""
+        return [f"ended early: {self.failure}"] if self.failure else []
 
 
 class _Native(Protocol):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parshall.errors import UsageError, printable
+from parshall.errors import UsageError
 from parshall.host import privileges
 from parshall.host.environment import comment_of_capture
 from parshall.host.installation import require_kernel_side, version
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 DEFAULT_RING_BYTES = 32 << 20
 SNAPLEN_MAX = 262_144
-_FILTER_SHOWN = 120
 # Capabilities that the kernel requires of socket captures.
 _SOCKET_NEEDS = {
     "af-packet": ("CAP_NET_RAW",),
@@ -325,9 +324,3 @@ def rings() -> list[dict[str, Any]]:
     from parshall import _native
 
     return [json.loads(ring) for ring in _native.list_capture_rings()]
-
-
-def short_filter(expression: str) -> str:
-    """Return a filter on one line, shortened, without terminal control characters."""
-    shown = printable(" ".join(expression.split()))
-    return f"{shown[:_FILTER_SHOWN]}..." if len(shown) > _FILTER_SHOWN else shown or "everything"

@@ -14,6 +14,7 @@ from typing import Any
 from parshall.errors import UsageError
 from parshall.host import cgroups, namespaces, privileges
 from parshall.host.environment import as_json, environment
+from parshall.host.quantities import many
 from parshall.host.rotation import ONE_FILE, Rotation
 from parshall.host.session import Session, Summary, check_choice, request_json
 
@@ -23,7 +24,7 @@ DEFAULT_HANDSHAKE_SILENCE_S = 120.0
 RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LogSummary(Summary):
     """How a log ended.
 
@@ -40,6 +41,9 @@ class LogSummary(Summary):
     flows: int
     listeners: list[dict[str, Any]]
     segments_unlisted: int
+
+    def _facts(self) -> list[str]:
+        return [many(self.flows, "flow"), *super()._facts()]
 
 
 class TcpLog(Session[LogSummary]):

@@ -15,7 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from parshall import _native
-from parshall.errors import ParshallError, UsageError
+from parshall.errors import ParshallError, UsageError, printable
+from parshall.host.first_use import imported
+from parshall.host.ledger_text import Ledger, shown_html, shown_lines
+from parshall.host.quantities import many
+from parshall.host.shown import html_lines, html_table, text_table
 
 if TYPE_CHECKING:
     import pandas
@@ -53,6 +57,10 @@ _LISTENER_COLUMNS = pa.schema(
     ]
 )
 
+# A log shows so many flows of itself, those with most packets.
+_SHOWN_FLOWS = 10
+_SHOWN_COLUMNS = ("flow", "process", "local", "peer", "cc", "packets", "logged", "lost", "end")
+
 LOG_SUFFIX = ".arrow"
 # Before the suffix, in the name of a file of a log that rotates.
 _FILE_NUMBER = re.compile(r"\.[0-9]{6,}(?=\.arrow$)")
@@ -69,6 +77,7 @@ class Log:
     """A TCP state log: one row per record, one row per flow, and the ledger.
 
     Opening reads the tables of flows and listeners and the ledger only; rows are read when they are first asked for.
+    It prints as a table of the flows with most packets, and its ledger.
 
     Parameters
     ----------
@@ -81,8 +90,31 @@ class Log:
         self._reader = _native.LogReader(self.path)
 
     def __repr__(self) -> str:
+        lines = [self._head(), *text_table(_SHOWN_COLUMNS, self._shown_flows()), *self._rest()]
+        return "\n".join([*lines, *shown_lines(self._account())])
+
+    def _repr_html_(self) -> str:
+        table = html_table(_SHOWN_COLUMNS, self._shown_flows())
+        return html_lines([self._head()]) + table + html_lines(self._rest()) + shown_html(self._account())
+
+    def _head(self) -> str:
         state = "complete" if self.complete else "incomplete"
-        return f"<Log {str(self.path)!r}: {self.flows.num_rows} flows, {state}>"
+        return printable(f"{self.path}: {many(self.flows.num_rows, 'flow')}, {state}")
+
+    def _account(self) -> dict[str, Any]:
+        """Return the ledger; of a damaged one, what is wrong."""
+        try:
+            return self.ledger
+        except ParshallError as error:
+            return {"ledger": str(error)}
+
+    def _rest(self) -> list[str]:
+        rest = self.flows.num_rows - _SHOWN_FLOWS
+        return [f"and {many(rest, 'more flow')}: Log.flows has all"] if rest > 0 else []
+
+    def _shown_flows(self) -> list[tuple[object, ...]]:
+        """Return the flows with most packets, as rows of `_SHOWN_COLUMNS`."""
+        return [_shown_flow(row) for row in _most_packets(self.flows, _SHOWN_FLOWS)]
 
     @cached_property
     def records(self) -> pa.Table:
@@ -214,12 +246,12 @@ class Log:
         return pa.RecordBatchReader.from_stream(self._reader.retransmissions()).read_all()
 
     @property
-    def ledger(self) -> dict[str, Any]:
-        """The account: seen = filtered + thinned + logged + lost of every hook, and the cost.
+    def ledger(self) -> Ledger:
+        """The account: seen = filtered + thinned + logged + lost of every hook, and the cost. It prints as a table.
 
         Empty when the log ended within its first second.
         """
-        return self._object("ledger", self._reader.ledger)
+        return Ledger(self._object("ledger", self._reader.ledger))
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -294,6 +326,11 @@ class Log:
         found = [batch.filter(pc.equal(batch["flow"], number)) for batch in self.batches()]
         return pa.Table.from_batches(found, self.schema)
 
+    @cached_property
+    def plot(self) -> Any:
+        """The figures of a report, one by one: ``log.plot.cwnd()``; see `parshall.figures.plots.LogPlots`."""
+        return imported("parshall.figures.plots:LogPlots")(self)
+
     def flow_states(self, progress: Callable[[int], object] = lambda _: None) -> "FlowStates":
         """Return how much each flow moved, and its last state.
 
@@ -327,6 +364,35 @@ class Log:
                 "to_pandas: pandas is not installed; install it: pip install 'parshall[pandas]'; or take to_polars"
             )
         return self.records.to_pandas()
+
+
+def _most_packets(flows: pa.Table, count: int) -> list[dict[str, Any]]:
+    order = pc.sort_indices(flows, [("packets_seen", "descending"), ("flow", "ascending")])
+    # Arrow imports pandas to make times of a list.
+    names = [field.name for field in flows.schema if not pa.types.is_timestamp(field.type)]
+    rows: list[dict[str, Any]] = flows.select(names).take(order.slice(0, count)).to_pylist()
+    return rows
+
+
+def _shown_flow(row: dict[str, Any]) -> tuple[object, ...]:
+    def end(which: str) -> str:
+        address = row[f"{which}_address"]
+        return f"[{address}]:{row[f'{which}_port']}" if ":" in address else f"{address}:{row[f'{which}_port']}"
+
+    lost = sum(row[f"packets_{cause}"] for cause in ("dropped", "overwritten", "unwritten"))
+    process = f"{row['command'] or '?'} ({row['pid'] or '?'})" if row["command"] or row["pid"] else None
+    control, ending = row["congestion_control"], row.get("ending")
+    return (
+        row["flow"],
+        process,
+        end("local"),
+        end("remote"),
+        control,
+        row["packets_seen"],
+        row["packets_logged"],
+        lost,
+        ending,
+    )
 
 
 class RecordStream:

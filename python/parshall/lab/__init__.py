@@ -4,6 +4,7 @@ The command ``parshall lab`` is a thin layer over this package; ``docs/studies.m
 """
 
 from parshall.lab.bundle import Bundle
+from parshall.lab.evaluation import evaluate
 from parshall.lab.laboratory import resume, run
 from parshall.lab.programs import capture, generate, iperf3, parshall, tcp_log, tcpdump
 from parshall.lab.run import Run
@@ -38,6 +39,7 @@ __all__ = [
     "Study",
     "Table",
     "capture",
+    "evaluate",
     "generate",
     "grid",
     "iperf3",

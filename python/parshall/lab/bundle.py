@@ -8,20 +8,28 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from parshall.errors import ParshallError, UsageError
+from parshall.errors import ParshallError, UsageError, naming_damage, printable
 from parshall.host.input_file import brief, read_json
+from parshall.host.shown import html_lines, html_table, text_table
 from parshall.host.whole_file import write_whole
 from parshall.lab.run import RECORD, AbsentError, Run
 from parshall.lab.stretches import beside_neighbours, stretches_of
 from parshall.lab.study import COLUMNS, NO_TRAFFIC, Study, line_of
 
+if TYPE_CHECKING:
+    import altair as alt
+
 FORMAT_VERSION = 1
 ABOUT, RESULTS, STUDY, RUNS, LOCK = "bundle.json", "results.parquet", "study.py", "runs", ".lock"
 _PART = ".part"
+# What a bundle shows of each statement of its study.
+_STATED = ("source", "published", "measured")
+_STATEMENT_COLUMNS = (*_STATED, "verdict")
+_VERDICTS = {True: "same", False: "different", None: "open"}
 
 
 class Bundle:
@@ -38,6 +46,28 @@ class Bundle:
     def __init__(self, directory: Path, about: dict[str, Any]) -> None:
         self.directory = directory
         self.about = about
+
+    def __repr__(self) -> str:
+        head, rows = self._shown()
+        return "\n".join([head, *(text_table(_STATEMENT_COLUMNS, rows) if rows else [])])
+
+    def _repr_html_(self) -> str:
+        head, rows = self._shown()
+        return html_lines([head]) + (html_table(_STATEMENT_COLUMNS, rows) if rows else "")
+
+    def _shown(self) -> tuple[str, list[tuple[str, ...]]]:
+        """Return a line about the study, and its statements as rows of `_STATEMENT_COLUMNS` when it has ended."""
+        from parshall.lab.report import read_evaluation
+
+        planned = self.about.get("plan") or ()
+        done = sum(self.has_run(number) for number in range(len(planned)))
+        head = printable(f"{self.directory}: {self.about.get('title')}; {done} of {len(planned)} runs")
+        try:
+            with naming_damage([self.directory], "resume its study"):
+                stated = read_evaluation(self.directory)["statements"]
+                return head, [(*(each[name] for name in _STATED), _VERDICTS[each["is_same"]]) for each in stated]
+        except UsageError:
+            return head, []
 
     @staticmethod
     def create(directory: Path, about: dict[str, Any], study_text: str) -> "Bundle":
@@ -64,7 +94,7 @@ class Bundle:
         return bundle
 
     @staticmethod
-    def open(directory: Path) -> "Bundle":
+    def open(directory: str | os.PathLike[str]) -> "Bundle":
         """Open a bundle.
 
         Raises
@@ -72,6 +102,7 @@ class Bundle:
         UsageError
             It is none, or a newer version of Parshall wrote it.
         """
+        directory = Path(directory)
         path = directory / ABOUT
         try:
             about = read_json(path)
@@ -201,6 +232,32 @@ class Bundle:
         return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None).select(
             [pl.col(name) if rows and name in rows[0] else pl.lit(None).alias(name) for name in columns]
         )
+
+    def plot(self, figure: str | None = None) -> "alt.TopLevelMixin":
+        """Return a figure of the report as an Altair chart; the study must have ended.
+
+        Parameters
+        ----------
+        figure : str, optional
+            Its name in the study. Default: the first that has values.
+
+        Raises
+        ------
+        UsageError
+            The study has not ended, or has no such figure, or no values for it.
+        """
+        from parshall.lab.drawing import draw
+        from parshall.lab.report import read_evaluation
+
+        with naming_damage([self.directory], f"write its evaluation again: parshall lab resume {self.directory}"):
+            figures = read_evaluation(self.directory)["figures"]
+            drawn = {each["name"]: each for each in figures if each["points"]}
+            if figure is None and drawn:
+                figure = next(iter(drawn))
+            if figure not in drawn:
+                names = ", ".join(drawn) or "none"
+                raise UsageError(f"figure {figure}: no such figure with values in {self.directory}; there are {names}")
+            return draw(drawn[figure], list(drawn.values()))
 
     def write_results(self, study: Study) -> Path:
         """Write the tidy table as Parquet; return its path."""

@@ -3,7 +3,8 @@
 from typing import Any
 
 from parshall.errors import ParshallError, printable
-from parshall.instruments.capture import rings, short_filter
+from parshall.host.ledger_text import short_filter
+from parshall.instruments.capture import rings
 
 _SHOWN_MAX = 20
 

@@ -8,7 +8,6 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.generic import GenericNetlinkSocket
 
 from parshall.errors import ParshallError
-from parshall.host.stopping import uninterrupted
 from parshall.testbed import Host
 
 _NAPI_GET = 11
@@ -66,12 +65,12 @@ def _write(host: Host, path: str, value: str) -> None:
 
 def _threads(host: Host, interface: str) -> list[int]:
     """Return the numbers of the NAPI threads of an interface."""
-    from parshall.host.netlink import route_socket
+    from parshall.host.netlink import netlink_socket, route_socket
 
     with host.enter():
         with route_socket() as route:
             (index,) = route.link_lookup(ifname=interface)
-        with uninterrupted(), GenericNetlinkSocket() as family:
+        with netlink_socket(GenericNetlinkSocket) as family:
             try:
                 family.bind("netdev", _Napi)
                 request = _Napi()

@@ -34,7 +34,7 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction) -> Figure:
     places = [stage for stage in STAGES if stage in set(reduced["place"])]
     # Room for the numbers behind the bars.
     top = 1.15 * int(reduced["all"].max() or 1)  # type: ignore[arg-type]
-    axis = alt.Axis(format=",", tickCount=6, tickMinStep=1)
+    axis = alt.Axis(format=",d", tickCount=6, tickMinStep=1)
     y = alt.Y("reason:N", title=None, sort=reasons, axis=alt.Axis(labelLimit=260, ticks=False, domain=False))
     bars = (
         alt.Chart(rows_of(reduced))

@@ -231,7 +231,7 @@ class _First:
             "path", "stage", bucket_of(pl.col("time_ns")).alias("bucket")
         )
         self._buckets.append(
-            counted.agg(packets=pl.len(), sum_ns=pl.col("time_ns").sum(), max_ns=pl.col("time_ns").max())
+            counted.agg(packets=pl.len().cast(pl.Int64), sum_ns=pl.col("time_ns").sum(), max_ns=pl.col("time_ns").max())
         )
         self._buckets = [self.buckets]
         self._add_drops(ended)
@@ -269,7 +269,7 @@ class _First:
         if not self._buckets:
             return pl.DataFrame(schema=_NO_TIMES | dict.fromkeys(("packets", "sum_ns", "max_ns"), pl.Int64))
         merged = pl.concat(self._buckets).group_by("path", "stage", "bucket")
-        return merged.agg(pl.col("packets").cast(pl.Int64).sum(), pl.col("sum_ns").sum(), pl.col("max_ns").max())
+        return merged.agg(pl.col("packets").sum(), pl.col("sum_ns").sum(), pl.col("max_ns").max())
 
     @property
     def histograms(self) -> pl.DataFrame:

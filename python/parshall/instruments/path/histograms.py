@@ -2,11 +2,15 @@
 
 import dataclasses
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from parshall.errors import UsageError
+from parshall.errors import UsageError, printable
+from parshall.host.first_use import imported
 from parshall.host.input_file import brief, open_regular, read_json
+from parshall.host.ledger_text import Ledger
+from parshall.host.shown import html_lines
 from parshall.instruments.path.profile import PathSummary
 
 FORMAT = "path-histograms"
@@ -56,10 +60,24 @@ class PathHistograms:
         self.summary = PathSummary(**{one.name: found[one.name] for one in fields if one.name in found})
         self.environment: dict[str, Any] = found.get("environment") or {}
 
+    def __repr__(self) -> str:
+        return f"{self._head()}\n{self.summary!r}"
+
+    def _repr_html_(self) -> str:
+        return html_lines([self._head()]) + self.summary._repr_html_()
+
+    def _head(self) -> str:
+        return printable(f"{self.path}: histograms of paths{'' if self.complete else ', incomplete'}")
+
+    @cached_property
+    def plot(self) -> Any:
+        """The figures of a report, one by one: ``plot.stages()``; see `parshall.figures.plots.PathPlots`."""
+        return imported("parshall.figures.plots:PathPlots")(self)
+
     @property
-    def ledger(self) -> dict[str, Any]:
+    def ledger(self) -> Ledger:
         """The account: seen = filtered + thinned + logged + lost, and the cost."""
-        return self.summary.ledger
+        return Ledger(self.summary.ledger)
 
     @property
     def complete(self) -> bool:

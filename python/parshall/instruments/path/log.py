@@ -12,8 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from parshall._native import PathLogReader, stream_format
-from parshall.errors import ParshallError, UsageError
+from parshall.errors import ParshallError, UsageError, printable
+from parshall.host.first_use import imported
 from parshall.host.input_file import brief
+from parshall.host.ledger_text import Ledger, shown_html, shown_lines
+from parshall.host.shown import html_lines
 from parshall.instruments.path.reasons import reason_name
 from parshall.instruments.path.stages import STAGES
 from parshall.instruments.tcp_log import RecordStream
@@ -66,6 +69,15 @@ class PathLog:
             number = self.schema.get_field_index(name)
             if number < 0 or self.schema.field(number).type != data_type:
                 raise UsageError(f"{self.path}: no column {name} of the type {data_type}; the file is damaged")
+
+    def __repr__(self) -> str:
+        return "\n".join([self._head(), *shown_lines(self.ledger)])
+
+    def _repr_html_(self) -> str:
+        return html_lines([self._head()]) + shown_html(self.ledger)
+
+    def _head(self) -> str:
+        return printable(f"{self.path}: path log, {'complete' if self.complete else 'incomplete'}")
 
     @cached_property
     def _rows(self) -> pa.Table:
@@ -126,14 +138,19 @@ class PathLog:
         return self.records.filter(pc.equal(self.records["event"].cast(pa.string()), "read")).select(columns)
 
     @property
-    def ledger(self) -> dict[str, Any]:
+    def ledger(self) -> Ledger:
         """The account: seen = filtered + thinned + logged + lost, and the cost. Empty when the log ended at once."""
-        return self._account[0]
+        return Ledger(self._account[0])
 
     @property
     def complete(self) -> bool:
         """Whether the log was ended in order."""
         return self._account[1]
+
+    @cached_property
+    def plot(self) -> Any:
+        """The figures of a report, one by one: ``plot.stages()``; see `parshall.figures.plots.PathPlots`."""
+        return imported("parshall.figures.plots:PathPlots")(self)
 
     @property
     def environment(self) -> dict[str, Any]:

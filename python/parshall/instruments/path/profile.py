@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from parshall.errors import UsageError
 from parshall.host import cgroups, namespaces, privileges
 from parshall.host.environment import as_json, environment
+from parshall.host.first_use import imported
 from parshall.host.session import Session, Summary, check_choice, check_text, request_json
 from parshall.instruments.path.probe_cost import LESS_PROBES, less_probes
 from parshall.instruments.path.stages import ALL_STAGES, LIGHT_STAGES, READY_STAGE, SOCKET_STAGE, STAGES
@@ -26,7 +27,7 @@ WINDOW_S = 0.5
 GROUPS = ("none", "interface", "connection", "cgroup", "command")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PathSummary(Summary):
     """How a measurement of paths ended.
 
@@ -84,6 +85,16 @@ class PathSummary(Summary):
     windows: int
     uncounted_drops: int = 0
     without_histogram: int = 0
+
+    def _facts(self) -> list[str]:
+        from parshall.instruments.path.text import stage_lines, summary_lines
+
+        return [*stage_lines(self, with_groups=False), *summary_lines(self), *super()._facts()]
+
+    @property
+    def plot(self) -> Any:
+        """The figures of a report, one by one: ``plot.stages()``; see `parshall.figures.plots.PathPlots`."""
+        return imported("parshall.figures.plots:PathPlots")(self)
 
     @property
     def is_partial(self) -> bool:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from parshall.cli.ledger_text import capture_ledger_lines, ledger_lines
-from parshall.instruments.capture import short_filter
+from parshall.host.ledger_text import capture_ledger_lines, ledger_lines, short_filter
 
 
 def account(hook: str, logged: int) -> dict[str, Any]:
