@@ -129,8 +129,8 @@ def test_sockets_that_share_an_address_are_one_series() -> None:
     """As of servers with SO_REUSEPORT: a series that comes twice makes Prometheus refuse the whole page."""
     names = {"local_address": "0.0.0.0", "local_port": 80, "netns_inode": 1, "command": "nginx"}
     metrics = Metrics("tcp")
-    hook = {"hook": "tcp_ingress", "seen": 0, "filtered": 0, "thinned": 0, "logged": 0, "lost": {}}
-    cost = {"programs": [], "reader_cpu_s": 0.0, "log_bytes": 0}
+    hook = {"hook": "tcp_ingress", "seen": 0, "filtered": 0, "thinned": 0, "logged": 0, "lost": {}, "unowned": 0}
+    cost = {"programs": [], "reader_cpu_s": 0.0, "reader_softirq_s": 0.0, "log_bytes": 0}
     account = {
         "ledger": {"hooks": [hook], "cost": cost, "until_time_ns": 1},
         "flows_open": 0,
