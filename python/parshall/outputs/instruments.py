@@ -140,15 +140,26 @@ class LiveStarted(Object):
     """Name of the log that is shown."""
 
 
-class LiveEnded(Object):
-    """The last line of ``parshall live --json``, of a log of its own."""
+class LivePaths(Object):
+    """Packets that the page followed, with --path."""
 
     ledger: Ledger
     """The final account."""
-    flows: int
-    """Connections in the log."""
+    attached_s: float
+    """Time during which the programs were attached, seconds."""
+
+
+class LiveEnded(Object):
+    """The last line of ``parshall live --json``, of what it measured itself."""
+
+    ledger: Ledger | None
+    """The final account of its log; null: it showed the log of another."""
+    flows: int | None
+    """Connections in its log; null: as above."""
+    path: LivePaths | None
+    """Packets that it followed; null: without --path."""
     failure: str | None
-    """What ended the log early; null: nothing."""
+    """What ended it early; null: nothing."""
 
 
 LiveOutput = LiveStarted | LiveEnded
