@@ -14,7 +14,6 @@ ANYWHERE = {
     "sweep": ("model sweep", ["single-queue", "--over", "load_mbps=50,100", "-d", "10ms"]),
     "compare": ("model compare", ["{tmp}/trace.csv", "single-queue"]),
     "load": ("model plan", ["single-queue", "-d", "50ms"]),
-    "calibrated plan": ("model plan", ["--calibration", "{calibration}", "-d", "50ms"]),
     "least": ("model plan", ["single-queue", "--find", "cpu_mhz", "--load", "50mbps", "-d", "50ms"]),
     "named sizes": ("sizes", ["imix", "-o", "/dev/null"]),
     "counted sizes": ("sizes", ["{tmp}/sizes", "--from", "sizes", "--verify", "-o", "/dev/null"]),
@@ -47,8 +46,8 @@ AS_ROOT = {
     "study": ("lab run", ["{tmp}/study.py", "-o", "{tmp}/out"]),
     "resumed": ("lab resume", ["{study}"]),
     "statements": ("lab published", ["{study}"]),
-    "equal levels": ("lab check", ["{tmp}/study.py", "--copies", "2", "--repeats", "1", "-o", "{tmp}/check"]),
-    "demo": ("demo", ["-d", "1s", "-o", "{tmp}/demo"]),
+    "equal levels": ("lab check", ["{tmp}/study.py", "--copies", "2", "--repeats", "3", "-o", "{tmp}/check"]),
+    "demo": ("demo", ["-d", "500ms", "-o", "{tmp}/demo"]),
 }
 # Tests of their own.
 BY_ITSELF = {"live", "model published", "model calibrate"}

@@ -13,7 +13,7 @@ SCHEMAS = Path(__file__).parents[1] / "docs/formats/schemas"
 
 def validated(command: str, text: str) -> Any:
     """Return the object that a command printed; assert that it is as its schema says."""
-    found = json.loads(text)
+    found = json.loads(text, parse_constant=_refuse)
     schema = json.loads((SCHEMAS / file_name(command)).read_text())
     errors = [
         f"{'/'.join(map(str, leaf.absolute_path))}: {leaf.message:.300}"
@@ -22,6 +22,11 @@ def validated(command: str, text: str) -> Any:
     ]
     assert not errors, "\n".join(errors[:20])
     return found
+
+
+def _refuse(constant: str) -> None:
+    """JSON has no numbers such as NaN, but Python's module writes and reads them."""
+    raise AssertionError(f"{constant} is not JSON")
 
 
 def _leaves(error: Any) -> list[Any]:

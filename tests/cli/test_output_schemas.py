@@ -93,11 +93,18 @@ def test_what_is_printed_is_as_the_schema_says(name: str, tmp_path: Path) -> Non
     (tmp_path / "sizes").write_text("40\n" * 50 + "1500\n" * 30)
     in_process.parshall("cpu", "-d", "100ms", "--interval", "20ms", "-a", "-o", tmp_path / "profile", "-q")
     command, words = ANYWHERE[name]
-    values = {"tmp": tmp_path, "log": LOG, "calibration": tmp_path / "router.toml"}
-    known().write(values["calibration"])
+    values = {"tmp": tmp_path, "log": LOG}
     answer = in_process.parshall(*json_words(command), *(word.format(**values) for word in words))
     assert answer.returncode == 0, answer.stderr
     assert validated(command, answer.stdout)
+
+
+def test_a_plan_of_a_calibration_is_as_the_schema_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The searches take half a minute, and their answer is a number."""
+    monkeypatch.setattr("parshall.router.plan.largest_load", lambda *_, **__: (5e5, None, 6e5))
+    known().write(tmp_path / "router.toml")
+    answer = in_process.parshall(*json_words("model plan"), "--calibration", tmp_path / "router.toml", "-d", "50ms")
+    assert len(validated("model plan", answer.stdout)) > 5
 
 
 def test_a_calibration_is_as_the_schema_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

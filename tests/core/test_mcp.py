@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -185,3 +186,16 @@ def test_without_the_sdk_the_message_says_what_to_install(monkeypatch: pytest.Mo
 def test_the_end_of_the_input_ends_the_server_quietly(tmp_path: Path) -> None:
     done = subprocess.run([PARSHALL, "mcp"], stdin=subprocess.DEVNULL, capture_output=True, cwd=tmp_path, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_signal_ends_the_server_quietly(tmp_path: Path) -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([PARSHALL, "mcp"], stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path, text=True) as server:
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+        server.stdin.write(f"{json.dumps(request)}\n")
+        server.stdin.flush()
+        assert json.loads(server.stdout.readline())["result"]["serverInfo"]["name"] == "parshall"
+        server.send_signal(signal.SIGTERM)
+        assert server.communicate(timeout=60) == ("", "")
+    assert server.returncode == 128 + signal.SIGTERM

@@ -18,10 +18,19 @@ from parshall.metrics.collection import DROPS_MAX, LISTENERS_MAX, UNKNOWN, Instr
 from parshall.metrics.otlp import Exporter
 
 MONITORING = Path(__file__).parents[2] / "docs/monitoring"
-HOOK = {"hook": "packets", "seen": 0, "filtered": 0, "thinned": 0, "logged": 0, "lost": {"overwritten": 0}}
+HOOK = {
+    "hook": "packets",
+    "seen": 0,
+    "filtered": 0,
+    "thinned": 0,
+    "logged": 0,
+    "lost": {"overwritten": 0},
+    "unowned": 0,
+}
 COST = {
     "programs": [{"program": "tcp_ingress", "sampled_runs": 3, "ns_per_run": 250.0}],
     "reader_cpu_s": 0.5,
+    "reader_softirq_s": 0.25,
     "log_bytes": 7,
 }
 LEDGER = {"hooks": [HOOK], "cost": COST, "until_time_ns": 1_000_000_000}

@@ -43,11 +43,12 @@ def check_ledger(
     found: dict[tuple[str, ...], float], hooks: list[tuple[tuple[str, ...], dict[str, Any]]], cost: dict[str, Any]
 ) -> None:
     for names, hook in hooks:
-        for fate in ("seen", "filtered", "thinned", "logged"):
+        for fate in ("seen", "filtered", "thinned", "logged", "unowned"):
             assert found[f"parshall_events_{fate}_total", *names] == hook[fate]
         for cause, number in hook["lost"].items():
             assert found["parshall_events_lost_total", *names, cause] == number
     assert found["parshall_reader_cpu_seconds_total",] == cost["reader_cpu_s"]
+    assert found["parshall_reader_softirq_seconds_total",] == cost["reader_softirq_s"]
     assert found["parshall_log_bytes_total",] == cost["log_bytes"]
     for program in cost["programs"]:
         if program["sampled_runs"]:

@@ -295,7 +295,8 @@ def _total(frame: "pl.DataFrame", column: str) -> int:
 
 
 def _release(kernel: object) -> str | None:
-    release = kernel.get("release") if isinstance(kernel, dict) else None
+    """Return the release of the kernel; logs of other writers may have an object."""
+    release = kernel.get("release") if isinstance(kernel, dict) else kernel
     return release if isinstance(release, str) else None
 
 

@@ -129,6 +129,12 @@ class Metrics:
             for cause, number in hook["lost"].items():
                 self._count(lost, [*names, cause], number)
         yield lost
+        unowned = CounterMetricFamily(
+            "parshall_events_unowned", "Outside seen: packets without a socket that is followed.", labels=labels
+        )
+        for names, hook in rows:
+            self._count(unowned, names, hook["unowned"])
+        yield unowned
 
     def _times(
         self, name: str, what: str, rows: dict[tuple[str, ...], dict[str, Any]], labels: list[str]
@@ -169,6 +175,11 @@ class Metrics:
     def _cost(self, cost: dict[str, Any]) -> Iterator[Metric]:
         for name, what, number in (
             ("parshall_reader_cpu_seconds", "CPU time of the reader, in seconds.", cost["reader_cpu_s"]),
+            (
+                "parshall_reader_softirq_seconds",
+                "CPU time that the kernel charged to the reader for softirqs, in seconds.",
+                cost["reader_softirq_s"],
+            ),
             ("parshall_log_bytes", "Bytes written to the log.", cost["log_bytes"]),
         ):
             counter = CounterMetricFamily(name, what)

@@ -1,6 +1,6 @@
 """Outputs about this host and about files: ``doctor``, ``--version``, ``cpu``, ``sizes``, ``report``, ``show``."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from parshall.outputs.base import ABSENT, Object
 from parshall.outputs.ledger import Ledger
@@ -49,6 +49,17 @@ class DoctorOutput(Object):
     """One for each feature that was tried."""
 
 
+class KernelSide(Object):
+    """What the compiled module has inside."""
+
+    libbpf: str
+    """Version of libbpf."""
+    libpcap: str
+    """Version of libpcap."""
+    objects: dict[str, str]
+    """Digests of the eBPF objects, by name."""
+
+
 class VersionOutput(Object):
     """What is installed: ``parshall --version --json``."""
 
@@ -58,8 +69,8 @@ class VersionOutput(Object):
     """Version of Parshall."""
     commit: str | None
     """Commit that was built; null: unknown."""
-    kernel: dict[str, Any] | None
-    """Versions of libraries and digests of eBPF objects; null: an installation for analysis only."""
+    kernel: KernelSide | None
+    """What the compiled module has inside; null: an installation for analysis only."""
     problem: str | None
     """Why the compiled module cannot be loaded; null: it can."""
 
@@ -105,7 +116,7 @@ class CpuProfile(Object):
     """States of a CPU, in the order of the numbers below."""
     all: list[list[float]]
     """All CPUs together: percent of each state, in each interval."""
-    cpus: Any
+    cpus: dict[str, list[list[float]]]
     """Each CPU by itself: percent of each state, in each interval."""
     summary: CpuSummary | None
     """The longest busy time; null: there was none."""
@@ -179,6 +190,73 @@ class ReportOutput(Object):
     """Whether a page was there before."""
 
 
+class FlowState(Object):
+    """A connection as its log last saw it; docs/formats/tcp-log.md has the flow table."""
+
+    flow: int
+    """Number of the connection."""
+    local_address: str | None
+    """Address of this host."""
+    local_port: int | None
+    """Its port."""
+    remote_address: str | None
+    """Address of the peer."""
+    remote_port: int | None
+    """Its port."""
+    ip_version: int | None
+    """4 or 6."""
+    congestion_control: str | None
+    """Congestion control."""
+    command: str | None
+    """Command that opened the socket; null: unknown."""
+    pid: int | None
+    """Its process."""
+    cgroup: str | None
+    """Path of the control group of the socket."""
+    netns_inode: int | None
+    """Inode of the network namespace."""
+    passive: bool | None
+    """Whether the peer opened it."""
+    began_before: bool | None
+    """Whether it existed when the log began."""
+    ending: str | None
+    """How it ended; null: it has not."""
+    ended: bool | None
+    """Whether it has ended."""
+    packets_seen: int | None
+    """Packets that the hooks saw."""
+    packets_logged: int | None
+    """Of these, packets in the log."""
+    packets_thinned: int | None
+    """Of these, packets that were left out on request."""
+    packets_dropped: int | None
+    """Of these, packets that were dropped because the ring was full."""
+    packets_overwritten: int | None
+    """Of these, packets that were overwritten in the ring."""
+    records: int | None
+    """Its records in the log; null: none, as for all keys below."""
+    begin_ns: int | None
+    """Time of the first record, nanoseconds since 1970."""
+    end_ns: int | None
+    """Time of the last record, nanoseconds since 1970."""
+    acked_bytes: int | None
+    """Bytes that the peer acknowledged since the log began."""
+    received_bytes: int | None
+    """Bytes received since the log began."""
+    cwnd_segments: int | None
+    """Congestion window, segments."""
+    state: str | None
+    """State of TCP."""
+    retransmitted: int | None
+    """Segments that were sent again since the log began."""
+    duration_s: float | None
+    """Time between first and last record, seconds."""
+    srtt_ms: float | None
+    """Smoothed round-trip time, milliseconds."""
+    rate_Mbps: float | None
+    """Rate of both directions over its life, megabits per second; with --follow, since the last table."""
+
+
 class ShowOutput(Object):
     """The flows of a log: ``parshall show --json``; with --follow, one object a line."""
 
@@ -190,7 +268,7 @@ class ShowOutput(Object):
     """Until when the log is known, nanoseconds since 1970."""
     records: int
     """Records in the log."""
-    flows: list[dict[str, Any]]
-    """One object for each connection, with the columns of the flow table (docs/formats/tcp-log.md)."""
+    flows: list[FlowState]
+    """One object for each connection."""
     ledger: Ledger | None
     """The account so far; null: none was written yet."""

@@ -140,26 +140,26 @@ class LiveStarted(Object):
     """Name of the log that is shown."""
 
 
-class LivePath(Object):
-    """The path of packets, measured beside the flows."""
+class LivePaths(Object):
+    """Packets that the page followed, with --path."""
 
     ledger: Ledger
     """The final account."""
     attached_s: float
-    """Seconds during which the programs were attached."""
+    """Time during which the programs were attached, seconds."""
 
 
 class LiveEnded(Object):
-    """The last line of ``parshall live --json``, of a log of its own or with ``--path``."""
+    """The last line of ``parshall live --json``, of what it measured itself."""
 
     ledger: Ledger | None
-    """The final account of its log; null: it showed a log of others."""
+    """The final account of its log; null: it showed the log of another."""
     flows: int | None
-    """Connections in its log."""
-    path: LivePath | None
-    """The path of packets; null: not measured."""
+    """Connections in its log; null: as above."""
+    path: LivePaths | None
+    """Packets that it followed; null: without --path."""
     failure: str | None
-    """What ended a measurement early; null: nothing."""
+    """What ended it early; null: nothing."""
 
 
 LiveOutput = LiveStarted | LiveEnded

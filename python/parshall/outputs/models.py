@@ -1,6 +1,6 @@
 """Outputs of ``parshall model`` and ``parshall router``."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -189,12 +189,43 @@ class LatencySummary(Object):
     """A latency, nanoseconds, and the share of packets above it."""
 
 
+class RunOptions(Object):
+    """The options of a run."""
+
+    seed: int
+    """Seed of all random numbers."""
+    duration_ns: float | None
+    """Measured time of a replication, nanoseconds; null: until all sources have ended."""
+    warm_up_ns: float | None
+    """Time before that, nanoseconds; null: a pilot run finds it."""
+    replications: int
+    """Replications or batches."""
+    by_batches: bool
+    """Whether one long run is divided into batches."""
+    replications_max: int
+    """Maximum of them, with --precision."""
+    relative_half_width: float | None
+    """--precision: half the width of intervals as a share of the mean; null: not given."""
+    confidence: float
+    """Level of the intervals."""
+    threads: int | None
+    """Threads; null: all cores."""
+    trace: bool
+    """Whether the trace of the first replication is kept."""
+    allow_unstable: bool
+    """Whether networks that are unstable run, too."""
+    jobs_max: int
+    """Maximum number of packets in the network."""
+    events_max: int
+    """Maximum number of events."""
+
+
 class ModelRunOutput(Object):
     """The results of a model: ``parshall model run --json``."""
 
     model: str
     """Name of the model."""
-    options: dict[str, Any]
+    options: RunOptions
     """The options of the run."""
     generator: str
     """The random number generator."""

@@ -1,8 +1,9 @@
 """Outputs of ``parshall lab`` and ``parshall demo``."""
 
-from typing import Any
+from typing import Any, Literal
 
 from parshall.outputs.base import Object
+from parshall.outputs.instruments import TcpOutput
 
 
 class StudyRow(Object):
@@ -23,6 +24,39 @@ class StudyRow(Object):
 LabListOutput = list[StudyRow]
 
 
+class EqualLevels(Object):
+    """A comparison of two equal levels."""
+
+    copies: tuple[int, int]
+    """Numbers of the copies."""
+    measure: str
+    """What is compared."""
+    before: float
+    """Mean of the first; of ratios, geometric."""
+    after: float
+    """Mean of the second."""
+    change: float
+    """Change: of ratios, as a share; otherwise in the unit of the measure."""
+    low: float
+    """Low end of its interval."""
+    high: float
+    """High end of its interval."""
+    p: float
+    """Probability of a change at least as large when there is none."""
+    pairs: int
+    """Pairs that were compared."""
+    missing: int
+    """Pairs of which one half is missing."""
+    is_ratio: bool
+    """Whether they are compared by their ratio."""
+    end: None
+    """The end of the scale at which all values lie: such pairs are not compared."""
+    confidence: float
+    """Level of the interval."""
+    sign: Literal[-1, 0, 1]
+    """1 or -1: called different; 0: not."""
+
+
 class StudyOutput(Object):
     """A study that ran: ``parshall lab run --json``."""
 
@@ -38,7 +72,7 @@ class StudyOutput(Object):
     """Runs that failed."""
     unbalanced: int
     """Ledgers that do not balance."""
-    equal: list[dict[str, Any]]
+    equal: list[EqualLevels]
     """Comparisons of equal levels, of a study that has copies of them."""
 
 
@@ -78,14 +112,29 @@ class PublishedRow(Object):
 LabPublishedOutput = list[PublishedRow]
 
 
+class DemoFlow(Object):
+    """A flow of the tour."""
+
+    port: int
+    """Port of the receiver."""
+    local_port: int
+    """Port of the sender."""
+    congestion_control: str
+    """Congestion control."""
+    handed_over_bytes: int
+    """Bytes that the sender handed over."""
+    received_bytes: int
+    """Bytes that the receiver received."""
+
+
 class DemoOutput(Object):
     """The tour: ``parshall demo --json``."""
 
     report: str
     """Name of the report."""
-    flows: list[dict[str, Any]]
+    flows: list[DemoFlow]
     """The flows that competed."""
-    logs: dict[str, Any]
+    logs: dict[str, TcpOutput]
     """How the log of each end ended."""
     testbed: dict[str, Any]
     """Hosts and links: docs/testbed.md."""

@@ -111,11 +111,13 @@ def test_sizes_that_are_counted_live_are_as_the_schema_says(xdp_link: Any) -> No
     assert validated("sizes", printed)["ledger"]
 
 
-def test_the_lines_of_the_page_are_as_the_schema_says(tmp_path: Path) -> None:
-    answer = run("live", "--json", "-d", "1s", "--port", str(next(PORTS)), cwd=tmp_path)
+@pytest.mark.parametrize("more", [[], ["--path", "100%"]], ids=["tcp", "path"])
+def test_the_lines_of_the_page_are_as_the_schema_says(tmp_path: Path, more: list[str]) -> None:
+    answer = run("live", "--json", "-d", "1s", "--port", str(next(PORTS)), *more, cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     first, last = (validated("live", line) for line in answer.stdout.splitlines())
-    assert "url" in first and "ledger" in last
+    assert "url" in first and last["ledger"]["complete"]
+    assert (last["path"] is not None) == bool(more)
 
 
 @pytest.mark.long
