@@ -22,6 +22,7 @@ from parshall.instruments.tcp import LogSummary
 from parshall.instruments.tcp_log import Log
 from parshall.lab.evaluation import evaluate
 from parshall.lab.study import Finding, Statement
+from parshall.model import parameters, run
 
 # Colours, a title of the window, a new line, a carriage return, bidirectional text, an element, an attribute's end.
 HOSTILE = "a\x1b[31m\x1b]0;t\x07\n\r\u202e<script>alert(1)</script>&\"'>"
@@ -167,3 +168,15 @@ def test_a_bundle_shows_what_its_statements_say(tmp_path):
     page = Page(bundle._repr_html_())
     assert set(page.elements) <= OURS
     assert any("<script>" in text for text in page.texts)
+
+
+def test_results_of_a_model_show_their_estimates():
+    results = run(parameters("bsd-router", {"load_mbps": 300}).build(), duration_s=0.02, warm_up_s=0, replications=3)
+    lines = repr(results).splitlines()
+    assert lines[0].split() == ["kind", "place", "class", "measure", "mean", "+-"]
+    assert [line.split()[0] for line in lines[1:21]] == results.estimates["kind"].head(20).to_list()
+    assert lines[-2] == f"and {results.estimates.height - 20} more estimates: Results.estimates has all"
+    assert lines[-1] == "means of 3 replications, +- half the width of their 95 % intervals"
+    page = Page(results._repr_html_())
+    assert page.elements.count("tr") == 21
+    assert set(page.elements) <= OURS

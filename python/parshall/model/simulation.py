@@ -9,12 +9,16 @@ from typing import Any
 import polars as pl
 
 from parshall.errors import ParshallError
+from parshall.host.quantities import many
+from parshall.host.shown import html_lines, html_table, text_table
 from parshall.model.network import Model, from_dict
 
+_SHOWN_ESTIMATES = 20
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Results:
-    """The results of a run.
+    """The results of a run. They print as a table of the estimates.
 
     Attributes
     ----------
@@ -31,6 +35,25 @@ class Results:
     data: dict[str, Any]
     packets: pl.DataFrame | None = None
     visits: pl.DataFrame | None = None
+
+    def __repr__(self) -> str:
+        return "\n".join([*text_table(*self._shown()), *self._rest()])
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._shown()) + html_lines(self._rest())
+
+    def _shown(self) -> tuple[list[str], list[tuple[object, ...]]]:
+        """Return head and rows of the estimates that are shown."""
+        rows = self.estimates.head(_SHOWN_ESTIMATES).with_columns(pl.col("mean", "half_width").round_sig_figs(4))
+        return ["kind", "place", "class", "measure", "mean", "+-"], rows.rows()
+
+    def _rest(self) -> list[str]:
+        rest = self.estimates.height - _SHOWN_ESTIMATES
+        options = self.data["options"]
+        repeats = many(len(self.data["replications"]), "replication")
+        units = "batches of one run" if options["by_batches"] else repeats
+        level = f"means of {units}, +- half the width of their {100 * options['confidence']:g} % intervals"
+        return [*([f"and {many(rest, 'more estimate')}: Results.estimates has all"] if rest > 0 else []), level]
 
     @cached_property
     def estimates(self) -> pl.DataFrame:
