@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pyarrow
 import pytest
-from test_router_calibration import WAKE_NS, arrivals, known
+from test_router_calibration import arrivals
 
+from made_calibration import WAKE_NS, known
 from parshall.errors import ParshallError
 from parshall.router import calibrate as calibrating
 from parshall.router.network import calibrated

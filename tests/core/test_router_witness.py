@@ -8,21 +8,10 @@ import numpy as np
 import pyarrow
 import pytest
 from event_router import POLL_PACKETS, EventRouter, drawn, poisson_stalls
-from test_router_calibration import (
-    LINK_NS,
-    SEND_NS,
-    SERVICE_NS,
-    STALL_NS,
-    STALLS_PER_S,
-    WAKE_NS,
-    constant,
-    exponential,
-    known,
-    times_of_arrival,
-    uniform,
-)
+from test_router_calibration import constant, exponential, times_of_arrival, uniform
 from test_router_sender import PAUSE_NS, due, exact
 
+from made_calibration import LINK_NS, SEND_NS, SERVICE_NS, STALL_NS, STALLS_PER_S, WAKE_NS, known
 from parshall.router import calibrate as calibrating
 from parshall.router import estimation
 from parshall.router.calibration import Calibration

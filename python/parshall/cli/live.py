@@ -62,7 +62,7 @@ def command(
         Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for spans that are saved")
     ] = Path(),
     path: Annotated[
-        float | None, share_option("--path", help="Measure the path of packets, too, this share of the time, as 5%")
+        float | None, share_option("--path", help="Measure the path of packets, too, this share of the time")
     ] = None,
     ppl: Annotated[int, count_option("--ppl", help="Log every N-th packet of each flow")] = 1,
     port: options.Ports = None,
