@@ -64,19 +64,17 @@ class FlowStates:
         -------
         dict
             ``seen``, ``filtered``, ``thinned``, ``logged`` and ``lost`` (by cause) in packets and events,
-            ``reader_cpu_share`` of one CPU, ``hooks_ns`` (shortest and longest mean time of a program, or None) and
+            ``reader_cpu_share`` of one CPU, ``hooks_ns`` (shortest and longest mean time of a hook, or None) and
             ``log_bytes``.
         """
         hooks = self.ledger.get("hooks")
         if not hooks:
             return None
         cost = self.ledger["cost"]
-        # Programs that follow the reader are a part of its time.
-        means_ns = [
-            each["ns_per_run"]
-            for each in cost["programs"]
-            if each["sampled_runs"] and not each["program"].startswith("reader_")
-        ]
+        # Others run seldom, as those that walk over all sockets, or follow the reader.
+        names = {hook["hook"] for hook in hooks}
+        timed = [each for each in cost["programs"] if each["sampled_runs"] and each["program"] in names]
+        means_ns = [each["ns_per_run"] for each in timed]
         return {
             **{name: sum(hook[name] for hook in hooks) for name in ("seen", "filtered", "thinned", "logged")},
             "lost": {cause: sum(hook["lost"][cause] for hook in hooks) for cause in hooks[0]["lost"]},

@@ -1,0 +1,50 @@
+"""The account beside the flows of a log: what is shown while it is written."""
+
+import pytest
+
+from parshall.instruments.flow_states import FlowStates
+
+
+def account(ledger: dict[str, object]) -> dict[str, object] | None:
+    states = FlowStates()
+    states.ledger = ledger
+    return states.account()
+
+
+def hook(name: str, seen: int, overwritten: int) -> dict[str, object]:
+    lost = {"overwritten": overwritten, "dropped": 1}
+    return {"hook": name, "seen": seen, "filtered": 2, "thinned": 3, "logged": seen - overwritten - 6, "lost": lost}
+
+
+def program(name: str, ns: float, runs: int) -> dict[str, object]:
+    return {"program": name, "ns_per_run": ns, "sampled_runs": runs}
+
+
+def test_hooks_are_summed_up_and_only_their_programs_are_timed() -> None:
+    programs = [
+        program("tcp_ingress", 120.0, 9),
+        program("tcp_egress", 340.5, 4),
+        program("tcp_retransmit", 0.0, 0),
+        program("reader_softirq", 20.0, 70),
+        program("note_handshakes", 1_010_850.0, 2),
+    ]
+    hooks = [hook("tcp_ingress", 100, 10), hook("tcp_egress", 50, 5), hook("tcp_retransmit", 10, 0)]
+    cost = {"programs": programs, "reader_cpu_s": 0.5, "wall_s": 10.0, "log_bytes": 77}
+    found = account({"hooks": hooks, "cost": cost})
+    assert found == {
+        "seen": 160,
+        "filtered": 6,
+        "thinned": 9,
+        "logged": 127,
+        "lost": {"overwritten": 15, "dropped": 3},
+        "reader_cpu_share": pytest.approx(0.05),
+        "hooks_ns": [120.0, 340.5],
+        "log_bytes": 77,
+    }
+
+
+def test_without_a_timed_hook_their_cost_is_unknown() -> None:
+    cost = {"programs": [program("reader_softirq", 20.0, 70)], "reader_cpu_s": 0.0, "wall_s": 0.0, "log_bytes": 0}
+    found = account({"hooks": [hook("tcp_ingress", 100, 10)], "cost": cost})
+    assert found is not None and (found["hooks_ns"], found["reader_cpu_share"]) == (None, 0.0)
+    assert account({}) is None
