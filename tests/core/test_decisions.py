@@ -4,19 +4,20 @@ from dataclasses import replace
 
 import pytest
 
+from parshall.host.doctor import probes
 from parshall.host.doctor.decisions import RULES, decide
-from parshall.host.doctor.probes import Probe
+from parshall.host.doctor.probes import Probe, probe_host
 
 
 def host(**changes: str) -> list[Probe]:
     """Return a host where everything works, but for what is named: ``xdp__native="unsupported"``."""
     names = {name for rule in RULES.values() for need in (*rule.needs, *rule.optional) for name in need.one_of}
-    probes = {name: Probe(name, "works", None, "it works", "") for name in names}
+    found = {name: Probe(name, "works", None, "it works", "") for name in names}
     for key, cause in changes.items():
         name = key.replace("__", ".")
-        assert name in probes, f"no rule asks for {name}"
-        probes[name] = Probe(name, "cannot", cause, f"seen: {cause}", f"mend {name}")
-    return list(probes.values())
+        assert name in found, f"no rule asks for {name}"
+        found[name] = Probe(name, "cannot", cause, f"seen: {cause}", f"mend {name}")
+    return list(found.values())
 
 
 def decided(command: str, probes: list[Probe]):
@@ -97,11 +98,25 @@ def test_an_installation_for_analysis_says_so():
     assert "for analysis only" in decision.why
 
 
+def test_a_command_without_its_package_says_how_to_install_it():
+    decision = decided("mcp", host(installation__mcp="unsupported"))
+    assert (decision.status, decision.remedy) == ("cannot", "mend installation.mcp")
+    analysis = Probe("installation.kernel", "cannot", "unsupported", "for analysis only", "install anew")
+    assert decided("mcp", [analysis, Probe("installation.mcp", "works", None, "it is there", "")]).status == "works"
+
+
+def test_a_package_is_found_or_not(monkeypatch):
+    assert {probe.name: probe.status for probe in probe_host()}["installation.mcp"] == "works"
+    monkeypatch.setattr(probes, "find_spec", lambda _: None)
+    (probe,) = (probe for probe in probe_host() if probe.name == "installation.mcp")
+    assert probe.status == "cannot" and probe.remedy == "install it: pip install 'parshall[mcp]'"
+
+
 def test_a_degraded_need_degrades():
-    probes = [
+    degraded = [
         replace(probe, status="degraded", cause="unsupported", detail="5 of 12", remedy="newer")
         if probe.name == "map.sk_storage"
         else probe
         for probe in host()
     ]
-    assert decided("tcp", probes).status == "degraded"
+    assert decided("tcp", degraded).status == "degraded"

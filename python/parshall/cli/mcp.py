@@ -24,4 +24,13 @@ def command(
     from parshall.agent.tools import Tools
 
     with exiting_on_signals():
-        serve(Tools(directory))
+        try:
+            serve(Tools(directory))
+        except BaseExceptionGroup as group:
+            # The signal came while a task ran: its end comes with those of the other tasks.
+            ended: BaseException | None = group.subgroup((SystemExit, KeyboardInterrupt))
+            while isinstance(ended, BaseExceptionGroup):
+                ended = ended.exceptions[0]
+            if ended is None:
+                raise
+            raise ended from None

@@ -123,7 +123,9 @@ COMMANDS = {
     ),
     "show": Command("parshall.cli.show", "Show the flows of a log in the terminal, also while it is written"),
     "live": Command("parshall.cli.live", "Show what runs on a page of this host", Rule(uses=("tcp",))),
-    "mcp": Command("parshall.cli.mcp", "Answer an agent: read-only tools by MCP"),
+    "mcp": Command(
+        "parshall.cli.mcp", "Answer an agent: read-only tools by MCP", Rule(needs=_each("installation.mcp"))
+    ),
     "report": Command("parshall.cli.report", "Write a report of logs: figures, losses, cost"),
     "lab": Command(
         "parshall.cli.lab",

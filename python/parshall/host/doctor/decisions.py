@@ -80,7 +80,8 @@ def _find(command: str, probes: dict[str, Probe]) -> _Finding:
     if no_module is not None and command != "doctor":
         return _of(no_module, "")
     analysis_only = probes.get("installation.kernel")
-    if analysis_only is not None and (rule.needs or rule.uses):
+    needs_kernel = any(not name.startswith("installation.") for need in rule.needs for name in need.one_of)
+    if analysis_only is not None and (needs_kernel or rule.uses):
         return _of(analysis_only, "")
     found = [*(_find_need(need, probes) for need in rule.needs)]
     found += [_find_optional(optional, probes) for optional in rule.optional]

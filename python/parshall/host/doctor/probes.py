@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
 from parshall.host.installation import KERNEL_SIDE_REMEDY, NO_KERNEL_SIDE, import_problem
@@ -39,13 +40,20 @@ class Probe:
 def probe_host() -> list[Probe]:
     """Try the features of this host, without traces: in one or two seconds, longer on a busy host.
 
-    An analysis-only installation has a single probe, which reports that; so does an installation whose compiled
-    module cannot be loaded.
+    An analysis-only installation has one that says so, and those of optional packages. An installation whose compiled
+    module cannot be loaded has that one only.
     """
     try:
         from parshall import _native
     except ImportError as error:
         return [Probe("installation.module", "cannot", "broken", *import_problem(error))]
     if not hasattr(_native, "probe_capabilities"):
-        return [Probe("installation.kernel", "cannot", "unsupported", NO_KERNEL_SIDE, KERNEL_SIDE_REMEDY)]
-    return [Probe(**fields) for fields in json.loads(_native.probe_capabilities())]
+        return [Probe("installation.kernel", "cannot", "unsupported", NO_KERNEL_SIDE, KERNEL_SIDE_REMEDY), _sdk()]
+    return [*(Probe(**fields) for fields in json.loads(_native.probe_capabilities())), _sdk()]
+
+
+def _sdk() -> Probe:
+    if find_spec("mcp") is not None:
+        return Probe("installation.mcp", "works", None, "the Python SDK of MCP is installed", "")
+    remedy = "install it: pip install 'parshall[mcp]'"
+    return Probe("installation.mcp", "cannot", "unsupported", "the Python SDK of MCP is not installed", remedy)
