@@ -139,11 +139,13 @@ def _table(accounts: list[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
-    timed = [program for program in cost["programs"] if program["sampled_runs"]]
-    hooks = ", ".join(f"{program['program']} {program['ns_per_run']:.0f} ns" for program in timed)
     # The kernel times programs in short windows only, see docs/ledger.md.
-    if all(program["program"].startswith(_READER_PREFIX) for program in timed):
-        hooks = "hooks not timed: none ran in a timed window"
+    timed = [
+        f"{program['program']} {program['ns_per_run']:.0f} ns"
+        for program in cost["programs"]
+        if program["sampled_runs"] and not program["program"].startswith(_READER_PREFIX)
+    ]
+    hooks = ", ".join(timed) or "hooks not timed: none ran in a timed window"
     reader = f"reader {cost['reader_cpu_s']:.2f} CPU s in {cost['wall_s']:.1f} s"
     written = f"; {bytes_text(cost['log_bytes'])} written" if cost["log_bytes"] else ""
     if written and records >= _RECORDS_FOR_MEAN:
