@@ -162,6 +162,28 @@ def test_a_drop_and_its_retransmission_are_linked(joined):
     ]
 
 
+@pytest.mark.parametrize("has_records", [True, False])
+def test_what_was_sent_again_before_the_drop_was_not_sent_for_it(joined, has_records):
+    """A segment waits in a backlog and is dropped there, when a copy of it was sent already."""
+    receiver = {"netns_inode": 200}
+    rows = [
+        packet(0, "sent", "local_out", 100, 50),
+        packet(2, "dropped", "receive", 100, 50, drop_ns=800_000, whole_ns=800_000, drop_reason=8, **receiver),
+        packet(500, "sent", "local_out", 100, 50),
+        packet(502, "forwarded", "receive", 100, 50, **receiver),
+        packet(900, "sent", "local_out", 100, 50),
+        packet(902, "forwarded", "receive", 100, 50, **receiver),
+    ]
+    records = [record(at_us, "out", 100, 50) for at_us in (0, 500, 900)]
+    records += [record(at_us + 1, "none", 100, 50, "retransmit") for at_us in (500, 900)]
+    table = joined(rows, records if has_records else None)
+    again = 4 if has_records else 5
+    assert table["sent_again_row"].to_list() == [None, again, *[None] * 4]
+    assert table["sent_again_ns"][1] == (98_000 if has_records else 100_000)
+    # The copy that came first is none that this drop made necessary.
+    assert table["lost_row"].to_list() == ([None, None, None, None, 1, 1] if has_records else [None] * 6)
+
+
 def test_connections_of_equal_ends_in_other_namespaces_are_others(joined):
     """A sender and a router have segments in common; two containers with equal addresses have none."""
     rows = [

@@ -52,10 +52,13 @@ def join(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.join(again, on="sent_again_row", how="left", maintain_order="left")
     passed = [pl.when(pl.col(f"{name}_ns").is_not_null()).then(pl.lit(name)) for name in reversed(_PLACES)]
     place = pl.when(pl.col("path") == "dropped").then(pl.coalesce(passed))
-    dropped_ns = pl.col("from_ns") + pl.col("drop_ns").fill_null(0).cast(pl.Int64)
-    return rows.with_columns(sent_again_ns=pl.col("again_ns") - dropped_ns, place=place).drop(
+    return rows.with_columns(sent_again_ns=pl.col("again_ns") - _dropped_ns(), place=place).drop(
         "sent_cause", "sent_spurious", "sent_lost_row", "is_again", "again_ns"
     )
+
+
+def _dropped_ns() -> pl.Expr:
+    return pl.col("from_ns") + pl.col("drop_ns").fill_null(0).cast(pl.Int64)
 
 
 def is_used() -> pl.Expr:
@@ -75,7 +78,8 @@ def _link(data: pl.DataFrame, links: dict[str, Any]) -> None:
     sends, other = data.filter(is_send), data.filter(~is_send)
     index, _ = _covering(sends, other, "before", _ON_THE_WAY_NS, "stream")
     _set(links["sent_row"], other, sends, index)
-    lost = data.filter(is_lost())
+    # A segment that waits in a backlog is dropped long after it came: what was sent until then was not sent for it.
+    lost = data.filter(is_lost()).with_columns(from_ns=_dropped_ns())
     again = sends.filter(pl.col("is_retransmission"))
     known = sends.filter(pl.col("tcp_match") != "none")["stream"].unique().implode()
     # Of streams whose sender was logged, its own events count; of others, what passes the place of the drop again.
