@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def driven(
 
 def text_of(app: LiveApp, name: str) -> str:
     return str(app.query_one(f"#{name}", Static).render())
+
+
+async def noted(app: LiveApp, pilot: Pilot[None], words: str) -> str:
+    """Return the note when it has some words."""
+    deadline_s = time.monotonic() + 20
+    while words not in (note := " ".join(text_of(app, "note").split())):
+        assert time.monotonic() < deadline_s, note
+        await pilot.pause(0.02)
+    return note
 
 
 def column(app: LiveApp, name: str) -> list[str]:
@@ -99,3 +109,20 @@ def test_any_terminal_will_do(log: Path, tmp_path: Path, size: tuple[int, int]) 
         assert app.query_one("#table", DataTable).row_count == 3
 
     driven(log, tmp_path, use, size)
+
+
+def test_readers_of_rings_and_drops_of_packets_are_in_the_note(log: Path, tmp_path: Path) -> None:  # noqa: F811
+    readers = [{"pid": number, "filter": "tcp", "seen": 9, "matched": 1_200, "dropped": 30} for number in (1, 2)]
+    drops = [{"packets": 5_000 // number, "reason": f"REASON_{number}"} for number in range(1, 6)]
+
+    async def use(app: LiveApp, pilot: Pilot[None]) -> None:
+        assert "ring" not in text_of(app, "note") and "dropped" not in text_of(app, "note")
+        app._watch.show("rings", [{"ring": "day", "hooks": "eth0", "policy": "fast", "readers": readers}])
+        app._watch.show("packets", {"attached_s": 2.04, "drops": drops})
+        note = await noted(app, pilot, "dropped in 2.0 s: ")
+        assert "2 readers of rings matched 2,400 packets, 60 found no room" in note
+        assert note.endswith("dropped in 2.0 s: 5,000 REASON_1, 2,500 REASON_2, 1,666 REASON_3 and for 2 more reasons")
+        app._watch.show("packets", {"attached_s": 3.0, "drops": []})
+        assert (await noted(app, pilot, "dropped in 3.0 s: ")).endswith("dropped in 3.0 s: none")
+
+    driven(log, tmp_path, use)

@@ -35,6 +35,7 @@ _GROUPS = (
     *(("acked", "acked", 7), ("received", "received", 8)),
 )
 _LEFT = ("process", "peer", "local", "unit", "cc", "state", "group")
+_REASONS_SHOWN = 3
 # As the table puts them around each cell.
 _PADDING = 2
 
@@ -152,6 +153,7 @@ class LiveApp(App[None]):
         if readers:
             matched, dropped = (sum(reader[name] for reader in readers) for name in ("matched", "dropped"))
             note += f"; {many(len(readers), 'reader')} of rings matched {matched:,} packets, {dropped:,} found no room"
+        note += _dropped(frame["packets"])
         extra = frame["problem"] or self._message
         self._note_text.update(f"{note}\n{extra}" if extra else note)
 
@@ -285,6 +287,16 @@ class LiveApp(App[None]):
     def _change(self, **changes: Any) -> None:
         self._view = replace(self._view, **changes)
         self._refresh()
+
+
+def _dropped(packets: dict[str, Any] | None) -> str:
+    """Return what the measurement of paths says of drops; empty without one."""
+    if packets is None:
+        return ""
+    dropped = ", ".join(f"{row['packets']:,} {row['reason']}" for row in packets["drops"][:_REASONS_SHOWN])
+    rest = len(packets["drops"]) - _REASONS_SHOWN
+    more = f" and for {many(rest, 'more reason')}" if rest > 0 else ""
+    return f"; dropped in {packets['attached_s']:.1f} s: {dropped or 'none'}{more}"
 
 
 def _ns(time_ms: float) -> int:
