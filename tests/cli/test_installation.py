@@ -44,7 +44,7 @@ LINES = {
     "demo": ["demo -o demo --duration 1"],
     "doctor": ["doctor", "doctor --clean"],
 }
-OF_THE_KERNEL = [name for name in COMMANDS if RULES[name].needs or RULES[name].uses]
+OF_THE_KERNEL = [name for name in COMMANDS if name != "mcp" and (RULES[name].needs or RULES[name].uses)]
 ALL = [line for name in COMMANDS for line in LINES[name]]
 
 

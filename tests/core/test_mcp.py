@@ -18,10 +18,8 @@ from written_path_log import ledger_of, packet, write_path_log
 
 import in_process
 import parshall
-from parshall.agent import server as agent_server
 from parshall.agent.answers import ROWS_MAX, TEXT_MAX
 from parshall.agent.tools import Tools
-from parshall.cli import mcp as mcp_command
 from parshall.errors import ParshallError, UsageError
 from parshall.model import MODELS
 
@@ -190,7 +188,8 @@ def test_the_end_of_the_input_ends_the_server_quietly(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_a_signal_ends_the_server_quietly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_server_quietly(tmp_path: Path, number: signal.Signals) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen([PARSHALL, "mcp"], stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path, text=True) as server:
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
@@ -198,28 +197,6 @@ def test_a_signal_ends_the_server_quietly(tmp_path: Path) -> None:
         server.stdin.write(f"{json.dumps(request)}\n")
         server.stdin.flush()
         assert json.loads(server.stdout.readline())["result"]["serverInfo"]["name"] == "parshall"
-        server.send_signal(signal.SIGTERM)
+        server.send_signal(number)
         assert server.communicate(timeout=60) == ("", "")
-    assert server.returncode == 128 + signal.SIGTERM
-
-
-@pytest.mark.parametrize("ended", [SystemExit(143), KeyboardInterrupt()])
-def test_a_signal_amid_tasks_ends_the_command_as_one_outside(
-    monkeypatch: pytest.MonkeyPatch, ended: BaseException
-) -> None:
-    def serve(_: Tools) -> None:
-        raise BaseExceptionGroup("tasks", [BaseExceptionGroup("inner", [ended]), ValueError("of another task")])
-
-    monkeypatch.setattr(agent_server, "serve", serve)
-    with pytest.raises(type(ended)) as raised:
-        mcp_command.command(Path())
-    assert raised.value is ended
-
-
-def test_a_fault_of_a_task_is_one_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    def serve(_: Tools) -> None:
-        raise BaseExceptionGroup("tasks", [ValueError("wrong")])
-
-    monkeypatch.setattr(agent_server, "serve", serve)
-    with pytest.raises(BaseExceptionGroup, match="tasks"):
-        mcp_command.command(Path())
+    assert server.returncode == -number

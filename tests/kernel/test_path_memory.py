@@ -109,8 +109,9 @@ def test_packets_under_way_are_open_or_overwritten(bed: Any, count: int, packets
     # Without its place a packet begins anew at the next stage at which packets may begin, and counts again.
     assert count <= ended + failed <= 1.01 * count
     assert paths["open"] <= packets_max
-    # Two packets whose addresses have one place overwrite each other, also in a table with room.
-    assert paths["open"] > 0.6 * min(packets_max, count)
+    # Two packets whose addresses have one place overwrite each other, also in a table with room; how often depends on
+    # where the kernel has its buffers.
+    assert paths["open"] > 0.3 * min(packets_max, count)
     assert paths["open"] + paths["overwritten"] > 0.99 * count
 
 

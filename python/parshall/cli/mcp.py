@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from parshall.errors import UsageError
-from parshall.host.stopping import exiting_on_signals
+from parshall.host.stopping import dying_of_signals
 
 
 def command(
@@ -23,14 +23,6 @@ def command(
         raise UsageError("needs the Python SDK of MCP; install it: pip install 'parshall[mcp]'") from None
     from parshall.agent.tools import Tools
 
-    with exiting_on_signals():
-        try:
-            serve(Tools(directory))
-        except BaseExceptionGroup as group:
-            # The signal came while a task ran: its end comes with those of the other tasks.
-            ended: BaseException | None = group.subgroup((SystemExit, KeyboardInterrupt))
-            while isinstance(ended, BaseExceptionGroup):
-                ended = ended.exceptions[0]
-            if ended is None:
-                raise
-            raise ended from None
+    # The tools only read.
+    with dying_of_signals():
+        serve(Tools(directory))

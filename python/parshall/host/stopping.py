@@ -64,7 +64,9 @@ class Stopping:
 
 
 @contextlib.contextmanager
-def _handled(numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handled(
+    numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], None] | signal.Handlers
+) -> Iterator[None]:
     """While entered, a handler has these signals."""
     previous = {number: signal.signal(number, handler) for number in numbers}
     try:
@@ -83,6 +85,16 @@ def exiting_on_signals() -> Iterator[None]:
 
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if not _is_ignored_hangup(number)]
     with _handled(numbers, end):
+        yield
+
+
+@contextlib.contextmanager
+def dying_of_signals() -> Iterator[None]:
+    """While entered, signals that ask for a stop end the process at once: for what leaves nothing behind.
+
+    An exception would come amid any task of an event loop, which reports it and goes on to its own end.
+    """
+    with _handled([number for number in _SIGNALS if not _is_ignored_hangup(number)], signal.SIG_DFL):
         yield
 
 

@@ -129,12 +129,11 @@ impl Run {
     }
 
     /// Attaches the programs for the first time. Of a measurement in windows this is a trial: the first window, too,
-    /// comes at a random time.
+    /// comes at a random time. What the programs see meanwhile counts, and so does the time.
     pub fn begin(&mut self) -> Result<(), MeasurementError> {
         self.open_window()?;
         if self.request.share < 1.0 {
             self.close_window()?;
-            self.attached = Duration::ZERO;
             self.windows = 0;
         }
         Ok(())
