@@ -49,7 +49,7 @@ MISTAKES = [
     ),
     (("lab", "check", "siftr", "--copies", "3"), "--copies 3: expected an even number: copies are compared two by two"),
     (("lab", "run", "siftr", "--against", "nosuch"), "--against nosuch: no such program; name a parshall command"),
-    (("path", "--share", "5"), "--share 5: expected more than 0 % and at most 100 %"),
+    (("path", "--share", "5"), "--share 5, which is 500%: expected more than 0 % and at most 100 %, as 5% or 0.05"),
     (("router", "capacity", "--loss", "1x"), "--loss 1x: expected a share such as 0.05 or 5%"),
     (("model", "validate", "x.toml", "--loads", "0.3,much"), "--loads much: expected a share such as 0.05 or 5%"),
     (("cpu", "--limit", "x"), "--limit x: expected percent, such as 95 or 95%"),

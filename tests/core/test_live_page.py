@@ -190,7 +190,7 @@ def test_packets_in_the_kernel_are_listed_with_the_time_that_was_seen(
     tmp_path: Path,
 ) -> None:
     lost = {"overwritten": 0, "failed": 3}
-    hook = {"hook": "packets", "seen": 5_003, "filtered": 0, "thinned": 0, "logged": 5_000, "lost": lost}
+    hook = {"hook": "packets", "seen": 5_020, "filtered": 0, "thinned": 0, "logged": 5_000, "lost": lost}
     account = {
         "ledger": {"hooks": [hook], "cost": {"wall_s": 40.0, "reader_cpu_s": 0.4}},
         "attached_s": 2.04,
@@ -210,7 +210,9 @@ def test_packets_in_the_kernel_are_listed_with_the_time_that_was_seen(
             expect(page.locator("#packets")).to_be_hidden()
             watch.show("packets", shown(account))
             expect(page.locator("#followed")).to_contain_text("attached for 2.0 of 40.0 s")
-            expect(page.locator("#followed")).to_contain_text("followed 5,000 + lost 3; reader 1.0 % of a CPU")
+            expect(page.locator("#followed")).to_contain_text(
+                "followed 5,000 + lost 3 + under way 17; reader 1.0 % of a CPU"
+            )
             drops = page.locator("#drops tr").all()
             assert [row.locator("td").all_inner_texts() for row in drops] == [
                 ["1,200", f"NO_SOCKET{described_reason('NO_SOCKET')}", "local_in"],

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import secrets
 import sys
 import time
 from functools import partial
@@ -147,6 +148,10 @@ def command(
                 # The page cannot be opened without it.
                 show(server.url)
             report_start("live", f"{'logging; ' if own else ''}open {server.url}", quiet=quiet)
+            if path is not None and path < 1 and not quiet:
+                from parshall.instruments.path.text import windows_text
+
+                say("live", f"--path {path:.3g}: {windows_text(path)}; between them packets are not seen")
             if not quiet and address in ("0.0.0.0", "::"):
                 say("live", "other hosts open it by a name or address of this one; only its token protects it")
             while not is_over():
@@ -187,8 +192,12 @@ def _profile(share: float, stopping: Stopping, chosen: dict[str, Any]) -> "PathP
     from parshall.instruments.path import PathProfile
 
     names = ("cgroup", "netns", "unit", "container")
+    # Other windows each time: who looks again at the same moments after the start sees the same part of the traffic.
     return PathProfile(
-        share=share, is_stopping=stopping.is_requested, **{name: chosen[name] for name in names if chosen[name]}
+        share=share,
+        seed=secrets.randbits(63),
+        is_stopping=stopping.is_requested,
+        **{name: chosen[name] for name in names if chosen[name]},
     )
 
 

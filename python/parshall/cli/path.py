@@ -23,7 +23,7 @@ from parshall.instruments.path import PathProfile, PathSummary
 from parshall.instruments.path.histograms import as_object
 from parshall.instruments.path.profile import DEFAULT_PACKETS_MAX, DEFAULT_RING_BYTES, WINDOW_S
 from parshall.instruments.path.stages import STAGES, is_receiver_unknown
-from parshall.instruments.path.text import NO_COST, PROBE_COST_S, stage_lines, summary_lines
+from parshall.instruments.path.text import NO_COST, PROBE_COST_S, stage_lines, summary_lines, windows_text
 
 _TIME_ONLY = "cycles, instructions: not measured (time only)"
 # With fewer windows the share that was attached is far from the one that was requested.
@@ -154,8 +154,7 @@ def command(
             if duration is not None and share < 1 and duration < _WINDOWS_MIN * between_s and not quiet:
                 say(
                     "path",
-                    f"--share {share:g}: a window of {WINDOW_S:g} s comes every {between_s:g} s on average, at random; "
-                    f"in {duration:g} s the share may be 0 or much larger",
+                    f"--share {share:g}: {windows_text(share)}; in {duration:g} s the share may be 0 or much larger",
                 )
             report_start("path", many(len(profile.options["stages"]), "stage"), quiet=quiet)
             watch("path", profile, stopping, _progress, quiet=quiet, duration_s=duration)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parshall.errors import ParshallError, UsageError
+from parshall.host import privileges
 from parshall.host.stopping import Stopping
 from parshall.host.temporary import TemporaryDirectory
 from parshall.instruments.capture import Capture, Output, Ring
@@ -42,6 +43,7 @@ def count_live(
         raise UsageError(f"--duration {duration_s}: expected seconds above 0")
     if count is not None and count < 1:
         raise UsageError(f"--count {count}: expected 1 packet or more")
+    privileges.require_bpf("sizes")
     with TemporaryDirectory("sizes") as directory, ThreadPoolExecutor(1) as pool:
         pipe = directory / "headers.pcap"
         os.mkfifo(pipe)

@@ -22,14 +22,15 @@ def shown(account: dict[str, Any] | None) -> dict[str, Any] | None:
         ``attached_s`` and ``wall_s``: the programs were attached for so long of that; ``stages``: a row for each code
         path and stage, with the ``packets`` and the time since the stage before, ``median_us`` and ``p99_us``;
         ``drops``: a row for each reason, most first; the packets' ledger, ``seen`` = ``filtered`` + ``thinned`` +
-        ``logged`` + ``lost``; ``reader_cpu_share``.
+        ``logged`` + ``lost`` + ``under_way``; ``reader_cpu_share``.
     """
     if account is None or not account["ledger"]["hooks"]:
         return None
     ledger = account["ledger"]
     packets = next(hook for hook in ledger["hooks"] if hook["hook"] == "packets")
     drops = sorted((row for row in account["drops"] if row["followed"]), key=lambda row: -row["followed"])
-    cost = ledger["cost"]
+    cost, lost = ledger["cost"], sum(packets["lost"].values())
+    ended = packets["filtered"] + packets["thinned"] + packets["logged"] + lost
     return {
         "attached_s": round(account["attached_s"], 3),
         "wall_s": round(cost["wall_s"], 3),
@@ -53,6 +54,7 @@ def shown(account: dict[str, Any] | None) -> dict[str, Any] | None:
             for row in drops[:_ROWS_MAX]
         ],
         **{name: packets[name] for name in ("seen", "filtered", "thinned", "logged")},
-        "lost": sum(packets["lost"].values()),
+        "lost": lost,
+        "under_way": max(packets["seen"] - ended, 0),
         "reader_cpu_share": cost["reader_cpu_s"] / cost["wall_s"] if cost["wall_s"] else 0.0,
     }

@@ -248,7 +248,8 @@ class PathProfile(Session[PathSummary]):
         if not 1 <= groups_max <= 4096:
             raise UsageError(f"--groups-max {groups_max}: expected 1 to 4096")
         if not 0 < share <= 1:
-            raise UsageError(f"--share {share:g}: expected more than 0 % and at most 100 %")
+            percent = f", which is {share:.0%}" if share > 1 else ""
+            raise UsageError(f"--share {share:g}{percent}: expected more than 0 % and at most 100 %, as 5% or 0.05")
         if not 0 <= seed < 1 << 64:
             raise UsageError(f"--seed {seed}: expected 0 to 2^64 - 1")
         if probe_cost and share < 1:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parshall.host.quantities import duration_text, many
-from parshall.instruments.path.profile import PathSummary, group_text
+from parshall.instruments.path.profile import WINDOW_S, PathSummary, group_text
 from parshall.instruments.path.reasons import described
 from parshall.instruments.path.stages import WHOLE
 
@@ -16,6 +16,11 @@ NO_COST = (
     "such as pre_routing and forward on a router"
 )
 """What `--probe-cost` says when no code path has a cost."""
+
+
+def windows_text(share: float) -> str:
+    """Return when the programs are attached, if that is a part of the time only."""
+    return f"a window of {WINDOW_S:g} s comes every {WINDOW_S / share:.3g} s on average, at random"
 
 
 def stage_lines(summary: PathSummary, *, with_groups: bool) -> list[str]:

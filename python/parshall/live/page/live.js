@@ -285,7 +285,7 @@ function drawPackets(packets) {
   $("packets").hidden = !packets;
   if (!packets) return;
   $("followed").textContent = `The programs were attached for ${packets.attached_s.toFixed(1)} of ${packets.wall_s.toFixed(1)} s; what follows is of that time, each time since the stage before. ` +
-    `Seen ${whole(packets.seen)} packets = filtered ${whole(packets.filtered)} + thinned ${whole(packets.thinned)} + followed ${whole(packets.logged)} + lost ${whole(packets.lost)}; reader ${percent(packets.reader_cpu_share)}.`;
+    `Seen ${whole(packets.seen)} packets = filtered ${whole(packets.filtered)} + thinned ${whole(packets.thinned)} + followed ${whole(packets.logged)} + lost ${whole(packets.lost)} + under way ${whole(packets.under_way)}; reader ${percent(packets.reader_cpu_share)}.`;
   const drops = packets.drops.map((row) => [whole(row.packets), row.meaning ? `${row.reason}: ${row.meaning}` : row.reason, row.after.join(", ")]);
   drawTable("drops", drops.length ? drops : [["0", "none", ""]], [true, false, false]);
   const micro = (value) => value.toLocaleString("en", { maximumFractionDigits: 2 });
