@@ -114,3 +114,12 @@ def test_drops_without_a_count_of_their_own_are_said():
 def test_no_packets_are_said_to_be_none():
     nothing = dataclasses.replace(summary(), paths=dict.fromkeys(("forwarded", "dropped"), 0), times=[])
     assert summary_lines(nothing)[0] == "packets: none"
+
+
+def test_polls_alone_are_no_noise():
+    polls = {"kind": "poll_packets", "cpu": 0, "events": 310, "gap_mean_ns": 6.5e6}
+    polls |= {"median_ns": 1, "p99_ns": 9, "max_ns": 20}
+    interrupts = polls | {"kind": "irq", "events": 24}
+    assert not [line for line in summary_lines(dataclasses.replace(summary(), noise=[polls])) if "poll" in line]
+    lines = summary_lines(dataclasses.replace(summary(), noise=[polls, interrupts]))
+    assert [line.split()[0] for line in lines if " CPU 0 " in line] == ["poll_packets", "irq"]

@@ -63,7 +63,8 @@ def summary_lines(summary: PathSummary) -> list[str]:
     if summary.reads:
         lines.append(f"reads, from data ready: {'':3}{'reads':>12}{'':8}{'median':>10}{'p99':>10}{'max':>10}")
         lines += [f"  {row['kind']:24}{row['events']:>12,}{'':8}{_quantiles(row)}" for row in summary.reads]
-    if summary.noise:
+    # A log counts the packets of polls, for their numbers in its rows; without other kinds no noise was measured.
+    if any(row["kind"] != "poll_packets" for row in summary.noise):
         lines.append(f"noise: {'':20}{'events':>12}{'gap':>10}{'median':>10}{'p99':>10}{'max':>10}")
         for row in summary.noise:
             gap = duration_text(row["gap_mean_ns"])
