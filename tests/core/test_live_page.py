@@ -1,5 +1,6 @@
 """The page of what runs, in a browser: what a person sees and does."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,17 @@ from playwright.sync_api import Page, expect
 from test_live_server import EVIL, established, log, served  # noqa: F401
 from written_log import batch_of, flow_row, listener_row, write_log
 
-from parshall.errors import printable
+from parshall.errors import ParshallError, printable
 from parshall.host.ledger_text import short_filter
 from parshall.instruments.path.reasons import described as described_reason
 from parshall.instruments.tcp_log import read
+from parshall.live import rings as rings_of_captures
 from parshall.live.listening import listening
 from parshall.live.packets import shown
 from parshall.live.rings import described
 from parshall.live.saved import Saved
 from parshall.live.server import Server
+from parshall.live.view import View
 from parshall.live.watch import Watch
 
 SIZES = {"wide": (1300, 900), "middle": (800, 900), "phone": (390, 800)}
@@ -191,8 +194,11 @@ def test_packets_in_the_kernel_are_listed_with_the_time_that_was_seen(
 ) -> None:
     lost = {"overwritten": 0, "failed": 3}
     hook = {"hook": "packets", "seen": 5_020, "filtered": 0, "thinned": 0, "logged": 5_000, "lost": lost}
+    timed = [{"ns_per_run": ns, "sampled_runs": runs} for ns, runs in ((61.4, 3), (888.0, 2), (9_000.0, 0))]
+    cost = {"wall_s": 40.0, "reader_cpu_s": 0.4, "programs": timed}
     account = {
-        "ledger": {"hooks": [hook], "cost": {"wall_s": 40.0, "reader_cpu_s": 0.4}},
+        "uncounted_drops": 4_100,
+        "ledger": {"hooks": [hook], "cost": cost},
         "attached_s": 2.04,
         "times": [
             {"path": "delivered", "stage": "local_in", "packets": 4_321, "median_ns": 1_250.0, "p99_ns": 9_870.0}
@@ -210,9 +216,11 @@ def test_packets_in_the_kernel_are_listed_with_the_time_that_was_seen(
             expect(page.locator("#packets")).to_be_hidden()
             watch.show("packets", shown(account))
             expect(page.locator("#followed")).to_contain_text("attached for 2.0 of 40.0 s")
-            expect(page.locator("#followed")).to_contain_text(
-                "followed 5,000 + lost 3 + under way 17; reader 1.0 % of a CPU"
-            )
+            for words in (
+                "followed 5,000 + lost 3 + under way 17. Cost: reader 1.0 % of a CPU, programs 61 to 888 ns.",
+                "The host dropped 4,100 packets for still other reasons.",
+            ):
+                expect(page.locator("#followed")).to_contain_text(words)
             drops = page.locator("#drops tr").all()
             assert [row.locator("td").all_inner_texts() for row in drops] == [
                 ["1,200", f"NO_SOCKET{described_reason('NO_SOCKET')}", "local_in"],
@@ -229,3 +237,21 @@ def test_packets_in_the_kernel_are_listed_with_the_time_that_was_seen(
 def test_before_its_first_account_nothing_is_said_of_packets() -> None:
     assert shown(None) is None
     assert shown({"ledger": {"hooks": []}}) is None
+
+
+def test_rings_that_cannot_be_seen_are_not_called_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> list[dict[str, object]]:
+        raise ParshallError(f"/run/parshall: {EVIL}")
+
+    monkeypatch.setattr(rings_of_captures, "rings", refused)
+    assert [ring["ring"] for ring in rings_of_captures.listed()] == [printable(f"/run/parshall: {EVIL}")]
+    many = [{"name": f"ring {number}", "unreadable": f"ring {number}: busy"} for number in range(60)]
+    monkeypatch.setattr(rings_of_captures, "rings", lambda: many)
+    assert [ring["ring"] for ring in rings_of_captures.listed()][-2:] == ["ring 49: busy", "and 10 more rings"]
+
+
+def test_the_time_of_readers_is_not_the_pages(log: Path) -> None:  # noqa: F811
+    watch = Watch(log)
+    assert json.loads(watch.frame(View()))["page_cpu_share"] > 0
+    watch.show("packets", {"reader_cpu_s": 1e9})
+    assert json.loads(watch.frame(View()))["page_cpu_share"] == 0

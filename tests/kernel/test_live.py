@@ -194,8 +194,15 @@ def test_a_log_that_another_process_writes_needs_no_privileges(pair: Any, until:
             answer = subprocess.run(
                 [*command, path, "-d", "1s"], capture_output=True, text=True, cwd="/tmp", timeout=60
             )
+            refused = subprocess.run(
+                [*command, path, "--path", "5%"], capture_output=True, text=True, cwd="/tmp", timeout=60
+            )
     assert answer.returncode == 0, answer.stderr
-    assert "open http://127.0.0.1:" in answer.stderr
+    started, ending = answer.stderr.splitlines()
+    assert "open http://127.0.0.1:" in started and ending == "parshall: live: ending"
+    # What needs privileges names the command that was given.
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert refused.stderr.endswith("run it as root (sudo parshall live ...)\n")
 
 
 def test_what_is_left_after_a_kill_is_found_and_removed(tmp_path: Path, until: Callable[..., None]) -> None:

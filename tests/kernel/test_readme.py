@@ -109,7 +109,7 @@ def test_the_python_of_the_pages(place: Path) -> None:
     log_a_conversation()
     shutil.copyfile("flows.arrow", "sender.arrow")
     # One of the next page has a log of the same name, in which nothing may be.
-    for page in ("README.md", "docs/tcp.md", "docs/report.md", "docs/formats/tcp-log.md"):
+    for page in ("README.md", "docs/tcp.md", "docs/report.md", "docs/figures.md", "docs/formats/tcp-log.md"):
         space: dict[str, object] = {}
         for example in blocks(page, "python"):
             assert "to_pandas" not in example, "a plain installation does not bring pandas"

@@ -6,7 +6,7 @@ from parshall.errors import printable
 from parshall.outputs.base import Object
 from parshall.outputs.hosts import Decision, Probe
 from parshall.outputs.ledger import Ledger
-from parshall.outputs.models import Estimate
+from parshall.outputs.models import Balance, Estimate
 
 # Rows of an answer, and characters of a text.
 ROWS_MAX = 50
@@ -184,23 +184,6 @@ class ReportAnswer(Object):
     """The account of the log."""
 
 
-class ModelLedger(Object):
-    """The account of all replications: entered + cloned + inside_before = left + lost + inside."""
-
-    inside_before: int
-    """Packets inside when counting began."""
-    entered: int
-    """Packets that sources sent."""
-    cloned: int
-    """Clones that were made."""
-    left: int
-    """Packets that reached a sink."""
-    lost: int
-    """Packets that full queues dropped."""
-    inside: int
-    """Packets inside at the end."""
-
-
 class ModelAnswer(Object):
     """What a model says."""
 
@@ -214,8 +197,8 @@ class ModelAnswer(Object):
     """Estimates with half of the width of their 95 % intervals; zeros are left out."""
     left_out: int
     """Further estimates."""
-    ledger: ModelLedger
-    """The account of the packets."""
+    ledger: Balance
+    """The account of the packets of all replications."""
 
 
 def bounded(value: Any) -> Any:

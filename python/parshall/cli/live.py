@@ -136,7 +136,9 @@ def command(
             # A terminal that is gone sends no signal to those who do not belong to it.
             is_alone = tui and not sys.stdin.isatty()
             has_ended = own is not None and bool(own.status()["has_ended"])
-            return stopping.is_requested() or is_late or is_alone or has_ended
+            # A measurement that failed is said at the end, not by numbers that stand still.
+            has_failed = profile is not None and bool(profile.status()["has_ended"])
+            return stopping.is_requested() or is_late or is_alone or has_ended or has_failed
 
         if listener is None:
             LiveApp(watch, saved, is_over).run()
@@ -191,6 +193,7 @@ def _own_log(
 def _profile(share: float, stopping: Stopping, chosen: dict[str, Any]) -> "PathProfile":
     from parshall.instruments.path import PathProfile
 
+    privileges.require_bpf("live")
     names = ("cgroup", "netns", "unit", "container")
     # Other windows each time: who looks again at the same moments after the start sees the same part of the traffic.
     return PathProfile(
@@ -217,7 +220,8 @@ def _end(summary: "LogSummary | None", followed: "PathSummary | None", quiet: bo
             lines += [many(summary.flows, "flow"), *listener_lines(summary), *ledger_lines(summary.ledger)]
         if followed is not None:
             lines += [*summary_lines(followed), *ledger_lines(followed.ledger)]
-        show(*lines, file=sys.stderr)
+        if lines:
+            show(*lines, file=sys.stderr)
     if failure:
         say("live", failure)
         return 1

@@ -29,14 +29,14 @@ _KINDS = {"path": "path log", "tcp-state": "TCP log", "trace": "capture"}
 
 def run(files: list[Path], output: Path | None, to: str | None, *, quiet: bool, as_json: bool) -> int:
     """Join files and write the output, or print the answers for each connection."""
-    is_trace = _checked(output, to)
+    for_perfetto = _is_for_perfetto(output, to)
     refuse_input(output, files)
     with exiting_on_signals(), progress_line("path", "joining the files", quiet=quiet):
         path_log, tcp_log, capture = _opened(files)
         with naming_damage(files, "make them again"):
             timeline = join(path_log, tcp_log, capture)
         if output is not None:
-            if is_trace:
+            if for_perfetto:
                 packets = write_trace(timeline, output)
                 if not (quiet or as_json):
                     say("path", f"{output}: {many(packets, 'packet')}; open it at ui.perfetto.dev")
@@ -90,7 +90,7 @@ def _opened(files: list[Path]) -> tuple[PathLog, Log | None, Trace | None]:
     return PathLog(by_kind["path"]), None if tcp is None else read(tcp), None if trace is None else Trace(trace)
 
 
-def _checked(output: Path | None, to: str | None) -> bool:
+def _is_for_perfetto(output: Path | None, to: str | None) -> bool:
     """Return whether the output is a trace of Perfetto; by its name where --to does not say so."""
     check_choice("--to", to, ("perfetto",))
     if to is not None and output is None:

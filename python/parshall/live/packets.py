@@ -5,8 +5,6 @@ from typing import Any
 from parshall.errors import printable
 from parshall.instruments.path.reasons import described
 
-_ROWS_MAX = 60
-
 
 def shown(account: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the account of a measurement of paths that runs, as words and numbers for people; None: none yet.
@@ -21,8 +19,9 @@ def shown(account: dict[str, Any] | None) -> dict[str, Any] | None:
     dict or None
         ``attached_s`` and ``wall_s``: the programs were attached for so long of that; ``stages``: a row for each code
         path and stage, with the ``packets`` and the time since the stage before, ``median_us`` and ``p99_us``;
-        ``drops``: a row for each reason, most first; the packets' ledger, ``seen`` = ``filtered`` + ``thinned`` +
-        ``logged`` + ``lost`` + ``under_way``; ``reader_cpu_share``.
+        ``drops``: a row for each reason, most first; ``unnamed_drops`` of the host, for reasons beyond those that have
+        counts of their own; the packets' ledger, ``seen`` = ``filtered`` + ``thinned`` + ``logged`` + ``lost`` +
+        ``under_way``; ``reader_cpu_s``, and ``hooks_ns``: shortest and longest mean time of a program, or None.
     """
     if account is None or not account["ledger"]["hooks"]:
         return None
@@ -30,6 +29,7 @@ def shown(account: dict[str, Any] | None) -> dict[str, Any] | None:
     packets = next(hook for hook in ledger["hooks"] if hook["hook"] == "packets")
     drops = sorted((row for row in account["drops"] if row["followed"]), key=lambda row: -row["followed"])
     cost, lost = ledger["cost"], sum(packets["lost"].values())
+    timed_ns = [each["ns_per_run"] for each in cost["programs"] if each["sampled_runs"]]
     ended = packets["filtered"] + packets["thinned"] + packets["logged"] + lost
     return {
         "attached_s": round(account["attached_s"], 3),
@@ -42,7 +42,7 @@ def shown(account: dict[str, Any] | None) -> dict[str, Any] | None:
                 "median_us": row["median_ns"] / 1e3,
                 "p99_us": row["p99_ns"] / 1e3,
             }
-            for row in account["times"][:_ROWS_MAX]
+            for row in account["times"]
         ],
         "drops": [
             {
@@ -51,10 +51,12 @@ def shown(account: dict[str, Any] | None) -> dict[str, Any] | None:
                 "after": sorted(row["places"], key=lambda place: -row["places"][place]),
                 "meaning": described(row["name"]).removeprefix(": "),
             }
-            for row in drops[:_ROWS_MAX]
+            for row in drops
         ],
         **{name: packets[name] for name in ("seen", "filtered", "thinned", "logged")},
         "lost": lost,
         "under_way": max(packets["seen"] - ended, 0),
-        "reader_cpu_share": cost["reader_cpu_s"] / cost["wall_s"] if cost["wall_s"] else 0.0,
+        "unnamed_drops": account["uncounted_drops"],
+        "reader_cpu_s": cost["reader_cpu_s"],
+        "hooks_ns": [min(timed_ns), max(timed_ns)] if timed_ns else None,
     }

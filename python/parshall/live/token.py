@@ -1,4 +1,4 @@
-"""The secret in the page's address; whoever has it may see the page."""
+"""The token in the page's address: everyone who knows it may see the page."""
 
 import os
 import re

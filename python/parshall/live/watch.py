@@ -197,10 +197,12 @@ class Watch:
         return found[0] if found else None
 
     def _page_share(self) -> float:
-        """Return the share of a CPU that this process took, without the reader of the log if that is in it, too."""
+        """Return the share of a CPU that this process took, without the readers of measurements that are in it, too."""
         wall_s, cpu_s = time.monotonic() - self._began[0], time.process_time() - self._began[1]
         if self._writes:
             cpu_s -= self._reader_cpu_s
+        if self._beside["packets"]:
+            cpu_s -= self._beside["packets"]["reader_cpu_s"]
         return max(cpu_s, 0.0) / wall_s
 
 

@@ -109,6 +109,7 @@ function amount(bytes) {
   }
 }
 const whole = (value) => (value === null || value === undefined ? "-" : Number(value).toLocaleString("en"));
+const nanoseconds = (means) => (means ? `${Math.round(means[0])} to ${Math.round(means[1])} ns` : "not measured");
 const percent = (share) => `${(100 * share).toFixed(1)} % of a CPU`;
 
 function cell(name, value) {
@@ -132,7 +133,7 @@ function draw(news) {
     $("lost").textContent = lost ? `${whole(lost)} (${causes.map(([cause, number]) => `${whole(number)} ${cause}`).join(", ")})` : "0";
     $("lost").className = lost ? "bad" : "good";
     $("reader").textContent = percent(ledger.reader_cpu_share);
-    $("hooks").textContent = ledger.hooks_ns ? `${Math.round(ledger.hooks_ns[0])} to ${Math.round(ledger.hooks_ns[1])} ns` : "not measured";
+    $("hooks").textContent = nanoseconds(ledger.hooks_ns);
     $("account").textContent = `Since the log began: seen ${whole(ledger.seen)} = filtered ${whole(ledger.filtered)} + thinned ${whole(ledger.thinned)} + logged ${whole(ledger.logged)} + lost ${whole(lost)}; ${amount(ledger.log_bytes)}B of log.` +
       (ledger.thinned ? " Packets are thinned: rates are complete, states and times are those of logged packets." : "");
   }
@@ -285,7 +286,9 @@ function drawPackets(packets) {
   $("packets").hidden = !packets;
   if (!packets) return;
   $("followed").textContent = `The programs were attached for ${packets.attached_s.toFixed(1)} of ${packets.wall_s.toFixed(1)} s; what follows is of that time, each time since the stage before. ` +
-    `Seen ${whole(packets.seen)} packets = filtered ${whole(packets.filtered)} + thinned ${whole(packets.thinned)} + followed ${whole(packets.logged)} + lost ${whole(packets.lost)} + under way ${whole(packets.under_way)}; reader ${percent(packets.reader_cpu_share)}.`;
+    `Seen ${whole(packets.seen)} packets = filtered ${whole(packets.filtered)} + thinned ${whole(packets.thinned)} + followed ${whole(packets.logged)} + lost ${whole(packets.lost)} + under way ${whole(packets.under_way)}. ` +
+    `Cost: reader ${percent(packets.wall_s ? packets.reader_cpu_s / packets.wall_s : 0)}, programs ${nanoseconds(packets.hooks_ns)}.` +
+    (packets.unnamed_drops ? ` The host dropped ${whole(packets.unnamed_drops)} packets for still other reasons.` : "");
   const drops = packets.drops.map((row) => [whole(row.packets), row.meaning ? `${row.reason}: ${row.meaning}` : row.reason, row.after.join(", ")]);
   drawTable("drops", drops.length ? drops : [["0", "none", ""]], [true, false, false]);
   const micro = (value) => value.toLocaleString("en", { maximumFractionDigits: 2 });
