@@ -6,6 +6,7 @@ timer sends or drops at such a moment are in no measurement. ftrace sees them.
 """
 
 import ctypes
+import fcntl
 import os
 import tempfile
 from contextlib import suppress
@@ -34,21 +35,27 @@ class HiddenEvents:
 
     def __init__(self) -> None:
         self._place = -1
+        self._mark = -1
         self._threads: set[str] = set()
 
     def open(self) -> None:
         """Begin, where the kernel hides events and shows them to ftrace."""
         if self._place >= 0 or not hides_first_process():
             return
-        with suppress(OSError):
+        try:
             self._place = _tracing()
-            with os.scandir(self._place) as instances:
-                names = [instance.name for instance in instances]
-            for name in names:
-                if name.startswith(_NAME) and not Path("/proc", name.removeprefix(_NAME)).exists():
-                    os.rmdir(name, dir_fd=self._place)
+            _remove_dead(self._place)
             os.mkdir(self._name, dir_fd=self._place)
+            self._mark = _locked(self._name, self._place)
             self.forget()
+        except OSError:
+            # Without the witness, what fails has failed.
+            self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether hidden events are counted."""
+        return self._place >= 0
 
     def forget(self) -> None:
         """Begin anew; the process may have new threads."""
@@ -75,8 +82,10 @@ class HiddenEvents:
             return
         with suppress(OSError):
             os.rmdir(self._name, dir_fd=self._place)
-        os.close(self._place)
-        self._place = -1
+        for held in (self._place, self._mark):
+            if held >= 0:
+                os.close(held)
+        self._place = self._mark = -1
 
     @property
     def _name(self) -> str:
@@ -88,6 +97,32 @@ class HiddenEvents:
     def _write(self, path: str, text: str) -> None:
         with open(f"{self._name}/{path}", "w", opener=self._open) as file:
             file.write(text)
+
+
+def _locked(name: str, place: int) -> int:
+    """Open an instance, and hold it: whoever looks on from another PID namespace cannot see the process that has it."""
+    held = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=place)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
+
+
+def _remove_dead(place: int) -> None:
+    """Remove what killed sessions left; others that begin at this moment do so, too."""
+    with os.scandir(place) as instances:
+        names = [instance.name for instance in instances if instance.name.startswith(_NAME)]
+    for name in names:
+        if Path("/proc", name.removeprefix(_NAME)).exists():
+            continue
+        with suppress(OSError):
+            held = _locked(name, place)
+            try:
+                os.rmdir(name, dir_fd=place)
+            finally:
+                os.close(held)
 
 
 def _tracing() -> int:
