@@ -47,10 +47,9 @@ AS_ROOT = {
     "resumed": ("lab resume", ["{study}"]),
     "statements": ("lab published", ["{study}"]),
     "equal levels": ("lab check", ["{tmp}/study.py", "--copies", "2", "--repeats", "3", "-o", "{tmp}/check"]),
-    "demo": ("demo", ["-d", "500ms", "-o", "{tmp}/demo"]),
 }
 # Tests of their own.
-BY_ITSELF = {"live", "model published", "model calibrate"}
+BY_ITSELF = {"demo", "live", "model published", "model calibrate"}
 
 
 def json_words(command: str) -> list[str]:

@@ -131,17 +131,17 @@ def test_what_is_open_when_the_time_is_over_is_said_with_what_more_would_do(
     clock = SimpleNamespace(monotonic=lambda: 0.1 * next(ticks), time=time.time)
     monkeypatch.setattr(laboratory, "time", clock)
     study = replace(STUDY, has_controls=False)
-    bundle = run(study, TEXT, tmp_path / "out", budget_s=8.0, site=Here())
+    bundle = run(study, TEXT, tmp_path / "out", budget_s=5.0, site=Here())
     wild = evaluate(bundle, study)["statements"][2]
     assert (wild["is_same"], wild["is_open"]) == (None, True)
     before = len(bundle.about["plan"])
     assert len(levels_by_block(bundle)) < LOOKS[-1]
-    assert bundle.about["more_s"] > 0 and bundle.about["spent_s"] == pytest.approx(8.0, abs=1.0)
+    assert bundle.about["more_s"] > 0 and bundle.about["spent_s"] == pytest.approx(5.0, abs=1.0)
     page = write_report([tmp_path / "out"]).read_text()
     assert "was over before all were decided" in page and "resume DIR --budget" in page
     # More time goes on where it was; what is decided stays.
     decisions = json.loads(json.dumps(bundle.about["decisions"]))
-    later = resume(tmp_path / "out", more_s=8.0, site=Here())
+    later = resume(tmp_path / "out", more_s=5.0, site=Here())
     assert len(later.about["plan"]) > before
     assert later.about["decisions"].items() >= decisions.items()
     assert len(later.about["sessions"]) == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from output_schemas import validated
 from suites import long_except
 
 PARSHALL = Path(sys.executable).with_name("parshall")
@@ -46,7 +47,7 @@ def test_the_tour_succeeds_and_writes_a_report(tour):
     assert ended.returncode == 0
     # On a busy machine it warns that the link was late; no other message is allowed.
     assert [line for line in ended.stderr.splitlines() if "too busy" not in line] == []
-    report = Path(json.loads(ended.stdout)["report"])
+    report = Path(validated("demo", ended.stdout)["report"])
     assert report == directory / "report.html"
     assert report.stat().st_size > 500_000
     figures = {path.name for path in (directory / "figures").iterdir()}
