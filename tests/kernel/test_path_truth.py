@@ -367,7 +367,7 @@ def test_attached_a_share_of_the_time(router):
 
 def test_a_measurement_too_short_for_its_windows_says_so(router):
     done = run("--netns", router.router.namespace, "--share", "5%", "--duration", "1")
-    assert "--share 0.05: a window of 0.5 s comes every 10 s on average, at random; in 1 s the share" in done.stderr
+    assert "--share 5%: a window of 0.5 s comes every 10 s on average, at random; in 1 s the share" in done.stderr
     done = run("--netns", router.router.namespace, "--share", "95%", "--duration", "6")
     assert "a window of" not in done.stderr
 

@@ -130,13 +130,23 @@ impl Conversation {
         })
     }
 
-    /// Asks for the kernel's counts, and passes them to `then`, for one thread at a time.
+    /// Asks for the kernel's counts, and passes them to `then`, for one thread at a time, and not while a filter changes:
+    /// from the keeper's answer on, the hooks count every packet, and the filter may not run here yet.
     ///
     /// # Errors
-    /// As of [`Unanswered`].
-    pub fn account<T>(&self, then: impl FnOnce(Counts) -> T) -> Result<T, Unanswered> {
+    /// As of [`Unanswered`]. A thread that may not wait is interrupted when another one has the conversation.
+    pub fn account<T>(
+        &self,
+        may_wait: bool,
+        then: impl FnOnce(Counts) -> T,
+    ) -> Result<T, Unanswered> {
         let _asking = Asking::begin().ok_or(Unanswered::Interrupted)?;
-        let _alone = lock(&self.account);
+        let take = |shared| match may_wait {
+            true => Some(lock(shared)),
+            false => shared.try_lock().ok(),
+        };
+        let _alone = take(&self.account).ok_or(Unanswered::Interrupted)?;
+        let _unchanged = take(&self.change).ok_or(Unanswered::Interrupted)?;
         self.ask(
             |talk| talk.client.request_account(),
             |talk| talk.account.take(),

@@ -1,8 +1,9 @@
 //! A live capture that reads a ring.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libc::{c_int, c_uchar};
@@ -37,8 +38,6 @@ use crate::subscription::{Wanted, everything, return_constant, subscription};
 /// Poll intervals of the ring, with and without packets.
 pub const NAP: Duration = Duration::from_millis(2);
 pub const NAP_MAX: Duration = Duration::from_millis(10);
-/// How often a thread that counts tries to get the reader. Its own thread may have it, below a signal handler.
-const TRIES: u32 = 1000;
 
 /// A capture on a ring.
 ///
@@ -50,7 +49,9 @@ pub struct Live {
     pub is_nonblocking: AtomicBool,
     /// `DIRECTION_IN`, `DIRECTION_OUT`, or 0 for both.
     pub direction: AtomicI32,
-    pub reader: Mutex<Reader>,
+    reader: Mutex<Reader>,
+    /// Until when a filter runs here, of `CLOCK_MONOTONIC`; 0: none does.
+    filtered_until_ns: AtomicU64,
     link_type: AtomicI32,
     dead: Mutex<Dead>,
     precision: c_int,
@@ -76,6 +77,31 @@ struct Dead(*mut Pcap);
 
 // SAFETY: libpcap binds no handle to a thread.
 unsafe impl Send for Dead {}
+
+thread_local! {
+    /// Whether the thread has the reader, or is about to. A signal handler of the program may call `pcap_stats`.
+    static READS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, signal handlers of the thread do not wait for the reader.
+struct Reading;
+
+impl Reading {
+    fn begin() -> Self {
+        READS.set(true);
+        Self
+    }
+
+    fn is_under_way() -> bool {
+        READS.get()
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        READS.set(false);
+    }
+}
 
 /// Whether a ring can serve this capture; otherwise libpcap of the system does.
 pub fn can_serve(options: &Options) -> bool {
@@ -121,6 +147,7 @@ impl Live {
             is_nonblocking: AtomicBool::new(options.is_nonblocking),
             direction: AtomicI32::new(0),
             reader: Mutex::new(reader),
+            filtered_until_ns: AtomicU64::new(0),
             link_type: AtomicI32::new(link_type),
             dead: Mutex::new(Dead(std::ptr::null_mut())),
             precision: options.precision,
@@ -159,13 +186,26 @@ impl Live {
 
     /// The next packet, if one is old enough; its bytes stay until the next call.
     pub fn next(&self, horizon_ns: u64) -> Option<(PacketHeader, *const c_uchar)> {
-        let mut reader = lock(&self.reader);
-        if reader.should_check_filter(horizon_ns) {
-            // An error is left to `wait`, which gets it as well.
-            let _ = self.keeper.take_messages();
-            reader.note_merged(self.keeper.merged());
-        }
-        reader.next(horizon_ns, self.direction.load(Ordering::Relaxed))
+        self.reader(|reader| {
+            if reader.should_check_filter(horizon_ns) {
+                // An error is left to `wait`, which gets it as well.
+                let _ = self.keeper.take_messages();
+                reader.note_merged(self.keeper.merged());
+                self.note_filter(reader);
+            }
+            reader.next(horizon_ns, self.direction.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Uses the reader, for one thread at a time.
+    pub fn reader<T>(&self, act: impl FnOnce(&mut Reader) -> T) -> T {
+        let _reading = Reading::begin();
+        act(&mut lock(&self.reader))
+    }
+
+    fn note_filter(&self, reader: &Reader) {
+        self.filtered_until_ns
+            .store(reader.filtered_until_ns(), Ordering::Relaxed);
     }
 
     /// Waits for packets, at most this long, or until `wake` or the keeper's connection is readable. The caller has
@@ -233,7 +273,10 @@ impl Live {
         let from_ns = monotonic_ns();
         let set = |change| {
             let change = if is_mergeable { change } else { 0 };
-            lock(&self.reader).set_filter(own, from_ns, change);
+            self.reader(|reader| {
+                reader.set_filter(own, from_ns, change);
+                self.note_filter(reader);
+            });
         };
         let replaced = self.keeper.replace(one, set);
         replaced.map_err(|unanswered| match unanswered {
@@ -247,14 +290,24 @@ impl Live {
     /// # Errors
     /// When the keeper has ended.
     pub fn statistics(&self) -> Result<Statistics, String> {
-        let counted = self.keeper.account(|counts| {
-            let counted = self.count(&counts);
-            let missed = match missed_packets(self.interface.index) {
-                Some(missed) if self.is_here() => missed.saturating_sub(self.missed_before) as u32,
-                _ => self.counted[2].load(Ordering::Relaxed),
-            };
-            [counted[0] as u32, counted[1] as u32, missed]
-        });
+        // A signal handler that has interrupted this thread amid a packet must not wait for others: they may wait for the
+        // reader, which this thread has. It cannot read what a filter here has yet to judge.
+        let is_reading = Reading::is_under_way();
+        let is_unknown =
+            is_reading && self.filtered_until_ns.load(Ordering::Relaxed) >= monotonic_ns();
+        let counted = match is_unknown {
+            true => Err(Unanswered::Interrupted),
+            false => self.keeper.account(!is_reading, |counts| {
+                let counted = self.count(&counts);
+                let missed = match missed_packets(self.interface.index) {
+                    Some(missed) if self.is_here() => {
+                        missed.saturating_sub(self.missed_before) as u32
+                    }
+                    _ => self.counted[2].load(Ordering::Relaxed),
+                };
+                [counted[0] as u32, counted[1] as u32, missed]
+            }),
+        };
         let [received, dropped, interface_dropped] = match counted {
             Ok(counted) => {
                 for (last, counted) in self.counted.iter().zip(counted) {
@@ -293,22 +346,12 @@ impl Live {
         !self.keeper.is_removed() && self.ring.namespace == namespace_number()
     }
 
-    /// How far the ring is read.
+    /// How far the ring is read; for a signal handler that has interrupted the reading, how far it was when counted last.
     fn progress(&self) -> Progress {
-        let direction = self.direction.load(Ordering::Relaxed);
         let mut last = lock(&self.progress);
-        for _ in 0..TRIES {
-            match self.reader.try_lock() {
-                Ok(mut reader) => {
-                    *last = reader.progress(direction);
-                    break;
-                }
-                Err(TryLockError::Poisoned(reader)) => {
-                    *last = reader.into_inner().progress(direction);
-                    break;
-                }
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-            }
+        if !Reading::is_under_way() {
+            let direction = self.direction.load(Ordering::Relaxed);
+            *last = self.reader(|reader| reader.progress(direction));
         }
         *last
     }
@@ -407,12 +450,13 @@ impl Live {
     fn read_until(&self) -> Option<u64> {
         let horizon_ns = self.horizon_ns();
         let direction = self.direction.load(Ordering::Relaxed);
-        let mut reader = lock(&self.reader);
-        let has_next = reader.has_next(horizon_ns, direction);
-        (!has_next).then(|| match self.bell {
-            // A hook may be about to write one that is older than this moment.
-            Some(_) => reader.newest_ns(),
-            None => horizon_ns,
+        self.reader(|reader| {
+            let has_next = reader.has_next(horizon_ns, direction);
+            (!has_next).then(|| match self.bell {
+                // A hook may be about to write one that is older than this moment.
+                Some(_) => reader.newest_ns(),
+                None => horizon_ns,
+            })
         })
     }
 

@@ -82,6 +82,8 @@ pub struct Progress {
     pub rejected: u64,
     /// Packets that were overwritten, also those of other subscribers.
     pub gaps: u64,
+    /// A filter here has yet to judge packets that wait.
+    pub is_behind: bool,
 }
 
 impl Progress {
@@ -92,9 +94,12 @@ impl Progress {
         let matched = matched.max(self.read + refused);
         // Unread packets are in the ring or were overwritten: at most `gaps` were overwritten.
         let unread = matched - (self.read + refused);
+        let lost = unread.min(self.gaps);
+        // What the filter here may reject is received when it was not.
+        let unjudged = if self.is_behind { unread - lost } else { 0 };
         [
-            matched.saturating_sub(self.own + self.rejected),
-            refused + unread.min(self.gaps),
+            (matched - unjudged).saturating_sub(self.own + self.rejected),
+            refused + lost,
         ]
     }
 }
@@ -290,14 +295,17 @@ impl Reader {
         }
     }
 
+    /// Until when a filter runs here, nanoseconds of `CLOCK_MONOTONIC`; 0 when none does.
+    pub fn filtered_until_ns(&self) -> u64 {
+        self.programs.back().map_or(0, |newest| newest.until_ns)
+    }
+
     /// Whether a packet of a direction waits. The bytes of the last packet may change.
     pub fn has_next(&mut self, horizon_ns: u64, direction: c_int) -> bool {
         if !self.ahead.is_empty() {
             return true;
         }
-        let newest = self.programs.back();
-        let is_filtered = newest.is_some_and(|one| one.until_ns >= horizon_ns);
-        if self.injected.is_empty() && !is_filtered {
+        if self.injected.is_empty() && self.filtered_until_ns() < horizon_ns {
             return self.collector.has_next(horizon_ns);
         }
         // The next packet may be one to skip.
@@ -325,12 +333,11 @@ impl Reader {
     /// which of them count as received.
     pub fn progress(&mut self, direction: c_int) -> Progress {
         let now_ns = monotonic_ns();
-        let newest = self.programs.back();
-        if newest.is_some_and(|one| one.until_ns >= now_ns) {
-            while self.ahead.len() < AHEAD_MAX && self.take_ahead(now_ns, direction) {}
-        }
+        let is_filtered = self.filtered_until_ns() >= now_ns;
+        while is_filtered && self.ahead.len() < AHEAD_MAX && self.take_ahead(now_ns, direction) {}
         Progress {
             gaps: self.collector.lanes().sequence_gaps(),
+            is_behind: is_filtered && self.ahead.len() >= AHEAD_MAX,
             ..self.progress
         }
     }
@@ -359,6 +366,29 @@ mod tests {
         // Five that a filter here rejects came since.
         assert_eq!(read.received_and_dropped(100, 0), [100, 0]);
         assert_eq!(read.received_and_dropped(110, 2), [105, 2]);
+    }
+
+    #[test]
+    fn packets_that_a_filter_has_yet_to_judge_are_not_received_before() {
+        let mut read = Progress {
+            read: 50,
+            own: 10,
+            rejected: 20,
+            is_behind: true,
+            ..Progress::default()
+        };
+        assert_eq!(read.received_and_dropped(100, 0), [20, 0]);
+        // Overwritten ones are lost, whatever the filter had said.
+        read.gaps = 5;
+        assert_eq!(read.received_and_dropped(100, 0), [25, 5]);
+        // All were judged, and half of them passed: nothing is taken back.
+        let later = Progress {
+            read: 95,
+            rejected: 43,
+            is_behind: false,
+            ..read
+        };
+        assert_eq!(later.received_and_dropped(100, 0), [47, 5]);
     }
 
     #[test]

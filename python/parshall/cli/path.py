@@ -154,7 +154,7 @@ def command(
             if duration is not None and share < 1 and duration < _WINDOWS_MIN * between_s and not quiet:
                 say(
                     "path",
-                    f"--share {share:g}: {windows_text(share)}; in {duration:g} s the share may be 0 or much larger",
+                    f"--share {share * 100:g}%: {windows_text(share)}; in {duration:g} s the share may be 0 or much larger",
                 )
             report_start("path", many(len(profile.options["stages"]), "stage"), quiet=quiet)
             watch("path", profile, stopping, _progress, quiet=quiet, duration_s=duration)

@@ -87,6 +87,11 @@ fn polled<R: Read + Seek>(
     })?;
     // One more poll has the state after the last event.
     if let Some(poll_ns) = next_ns {
+        if lines == 0 {
+            source.warn(format!(
+                "--every: the log is not longer than {every_ns} ns, so each flow has one line, its last state"
+            ));
+        }
         lines += poll(&mut accounts, out, poll_ns)?;
     }
     Ok(lines)

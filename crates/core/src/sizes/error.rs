@@ -15,7 +15,7 @@ pub enum SizesError {
         found: String,
         expected: String,
     },
-    /// The input ended too early or is incomplete.
+    /// The input ended too early, is incomplete, or is no text.
     #[error("{source_name}: {found}; expected {expected}")]
     Incomplete {
         source_name: String,

@@ -39,11 +39,11 @@ pub(super) fn lines(
             found: excerpt(found, SHOWN),
             expected: expected.into(),
         };
-        let text = std::str::from_utf8(&line).map_err(|_| {
-            bad(
-                &String::from_utf8_lossy(&line),
-                "text; a capture file is read with --from trace",
-            )
+        // The bytes of another format say nothing to a reader.
+        let text = std::str::from_utf8(&line).map_err(|_| SizesError::Incomplete {
+            source_name: source_name.into(),
+            found: format!("line {number} is no text"),
+            expected: "sizes as text; a capture file is read with --from trace".into(),
         })?;
         if read == LINE_MAX_BYTES && !text.ends_with('\n') {
             return Err(bad(text, "a line of at most 65535 bytes"));

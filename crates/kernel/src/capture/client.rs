@@ -21,6 +21,7 @@ use super::keeper::message::{
 use super::kept_ring::{HookCount, Start};
 use super::request::{RingRequest, Subscription};
 use super::ring_check;
+use crate::capability::Privileges;
 use crate::net::interface::{Interface, namespace_number};
 use crate::os_text::OsText;
 use crate::ring::memory::Lane;
@@ -28,6 +29,8 @@ use crate::ring::registry::LaneReaders;
 
 /// A keeper compiles and loads programs in milliseconds; only an overloaded machine takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// What a keeper needs to load and attach its programs.
+const KEEPER_PRIVILEGES: [&str; 3] = ["CAP_NET_ADMIN", "CAP_PERFMON", "CAP_BPF"];
 
 /// A keeper lists its subscribers between two other requests, and never waits.
 const PATIENCE_FOR_A_LIST: Duration = Duration::from_secs(5);
@@ -118,10 +121,18 @@ impl Client {
             version: PROTOCOL_VERSION,
         };
         Self::enter(channel, &first, "").map_err(|error| match error {
-            CaptureError::KeeperGone { .. } => CaptureError::keeper(format!(
-                "{} ended before the ring was there; `parshall doctor` shows what this host offers",
-                program.as_ref().display()
-            )),
+            CaptureError::KeeperGone { .. } => {
+                let missing = Privileges::of_this_process().missing(&KEEPER_PRIVILEGES);
+                CaptureError::keeper(match missing.as_slice() {
+                    [] => "the keeper of the ring ended before the ring was there; `parshall doctor` shows what this \
+                           host offers"
+                        .into(),
+                    missing => format!(
+                        "who makes a ring needs {}: run it as root, or join a ring that another keeps",
+                        missing.join(", ")
+                    ),
+                })
+            }
             error => error,
         })
     }

@@ -48,20 +48,22 @@ export_cancellation_points! {
         if read_one(handle, live) != 1 {
             return std::ptr::null();
         }
-        let kept = &lock(&live.reader).kept;
-        // SAFETY: the caller has room for the header.
-        unsafe { *header = kept.header };
-        kept.bytes.as_ptr()
+        live.reader(|reader| {
+            // SAFETY: the caller has room for the header.
+            unsafe { *header = reader.kept.header };
+            reader.kept.bytes.as_ptr()
+        })
     };
     fn pcap_next_ex(pcap: *mut Pcap, header: *mut *mut PacketHeader, bytes: *mut *const c_uchar) -> c_int = |handle, live| {
         let status = read_one(handle, live);
         if status == 1 {
-            let kept = &mut lock(&live.reader).kept;
-            // SAFETY: the caller has room for both pointers.
-            unsafe {
-                *header = &raw mut kept.header;
-                *bytes = kept.bytes.as_ptr();
-            }
+            live.reader(|reader| {
+                // SAFETY: the caller has room for both pointers.
+                unsafe {
+                    *header = &raw mut reader.kept.header;
+                    *bytes = reader.kept.bytes.as_ptr();
+                }
+            });
         }
         status
     };
@@ -211,7 +213,7 @@ fn read_one(handle: &Handle, live: &Live) -> c_int {
     });
     if let Some((header, bytes)) = taken {
         // SAFETY: the thread that reads is this one, and it has read nothing since.
-        unsafe { lock(&live.reader).keep(header, bytes) };
+        live.reader(|reader| unsafe { reader.keep(header, bytes) });
     }
     live.update_ready();
     status

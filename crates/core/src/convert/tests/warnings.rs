@@ -193,6 +193,27 @@ fn a_polling_interval_with_too_many_lines_is_refused_before_writing() {
 }
 
 #[test]
+fn a_polling_interval_longer_than_the_log_is_said() {
+    let warnings = |every_ns| {
+        let options = ConvertOptions {
+            every_ns: Some(every_ns),
+            ..Default::default()
+        };
+        let log = log_with(
+            &[packet(1, 1000), packet(1, 5000)],
+            &[flow(1, false)],
+            &Ledger::default(),
+        );
+        convert(log, Format::Web10g, Vec::new(), options)
+            .unwrap()
+            .warnings
+            .join("; ")
+    };
+    assert!(warnings(4000).contains("--every: the log is not longer than 4000 ns"));
+    assert!(!warnings(3999).contains("--every"));
+}
+
+#[test]
 fn packets_that_were_thinned_out_are_in_the_total_of_siftr() {
     let account = |hook: &str, thinned| HookAccount {
         hook: hook.into(),

@@ -245,8 +245,9 @@ fn errors_in_lines_name_file_line_and_expectation() {
         assert!(read_dist(text.as_bytes(), "d", ' ').is_err(), "{text}");
     }
     assert!(read_dist(&b"40 18446744073709551615\n41 1\n"[..], "d", ' ').is_err());
-    assert!(
-        line(read_sizes(&[0xd4, 0xc3, 0xb2, 0xa1, 0x0a][..], "t.pcap")).contains("--from trace")
+    assert_eq!(
+        line(read_sizes(&[0xd4, 0xc3, 0xb2, 0xa1, 0x0a][..], "t.pcap")),
+        "t.pcap: line 1 is no text; expected sizes as text; a capture file is read with --from trace"
     );
     let long = vec![b'1'; 200_000];
     assert!(read_sizes(&long[..], "long").is_err());
