@@ -257,6 +257,11 @@ def test_a_late_or_lossy_link_gives_a_warning(tmp_path):
     assert fine.what == "a to b, played by relay: 100 Mbit/s, 3 ms delay forward and 3 ms back, a queue of 100 packets."
     assert "100 of 110 packets forward (10 dropped by the full queue" in fine.did
     assert fine.warnings == ()
+    managed = carrying(early_dropped=8, marked=3)
+    managed["links"][0]["a_to_b"] = DIRECTION | {"discipline": "codel", "ecn": True}
+    (short,) = links(managed)
+    assert short.what.endswith("a queue of 100 packets, codel with ECN.")
+    assert "10 dropped by the queue, 8 of them by its discipline, which marked 3, 0 at random" in short.did
     (late,) = links(carrying(lateness={"median_ns": 9000, "p99_ns": 19_751_000}))
     assert len(late.warnings) == 1
     assert "19.8 ms late" in late.warnings[0]

@@ -394,6 +394,7 @@ def test_a_link_takes_the_numbers_of_numpy(bed):
     assert described["links"][0]["a_to_b"] == {
         "rate_bps": 5e7, "delay_ms": 1, "jitter_ms": 0, "jitter_distribution": "uniform", "loss": 0.25,
         "queue_packets": 50, "queue_bytes": 90_000, "overhead_bytes": 24,
+        "discipline": "drop-tail", "ecn": False, "target_ms": None, "interval_ms": None,
     }  # fmt: skip
     assert (described["links"][0]["mtu"], described["links"][0]["seed"], described["hosts"][0]["cpu"]) == (
         1400,

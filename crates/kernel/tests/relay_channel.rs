@@ -42,6 +42,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
                 loss_probability: loss,
                 queue_packets: packets,
                 queue_bytes: bytes,
+                ..Shape::default()
             },
         )
 }

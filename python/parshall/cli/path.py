@@ -152,10 +152,8 @@ def command(
                 )
             between_s = WINDOW_S / share
             if duration is not None and share < 1 and duration < _WINDOWS_MIN * between_s and not quiet:
-                say(
-                    "path",
-                    f"--share {share * 100:g}%: {windows_text(share)}; in {duration:g} s the share may be 0 or much larger",
-                )
+                given = f"--share {share * 100:g}%: {windows_text(share)}"
+                say("path", f"{given}; in {duration:g} s the share may be 0 or much larger")
             report_start("path", many(len(profile.options["stages"]), "stage"), quiet=quiet)
             watch("path", profile, stopping, _progress, quiet=quiet, duration_s=duration)
         summary = profile.stop()

@@ -48,6 +48,10 @@ def _what(link: Mapping[str, Any]) -> str:
     parts.append(f"{forward['delay_ms']:g} ms delay forward and {back['delay_ms']:g} ms back")
     if forward["queue_packets"]:
         parts.append(f"a queue of {forward['queue_packets']:,} packets")
+    # Results of before have no disciplines.
+    discipline = forward.get("discipline", "drop-tail")
+    if discipline != "drop-tail":
+        parts.append(f"{discipline}{' with ECN' if forward['ecn'] else ''}")
     if forward["loss"]:
         parts.append(f"loss probability {forward['loss']:g}")
     return f"{near} to {far}, played by {link['backend']}: {', '.join(parts)}."
@@ -57,9 +61,12 @@ def _did(relay: Mapping[str, Any] | None) -> str:
     if not relay:
         return ""
     forward, back = relay["a_to_b"], relay["b_to_a"]
+    early, marked = forward.get("early_dropped", 0), forward.get("marked", 0)
+    managed = f", {early:,} of them by its discipline, which marked {marked:,}" if early or marked else ""
+    queue = "the queue" if managed else "the full queue"
     return (
         f"It carried {forward['forwarded']:,} of {forward['arrived']:,} packets forward "
-        f"({forward['queue_dropped']:,} dropped by the full queue, {forward['loss_dropped']:,} at random) and "
+        f"({forward['queue_dropped']:,} dropped by {queue}{managed}, {forward['loss_dropped']:,} at random) and "
         f"{back['forwarded']:,} of {back['arrived']:,} back; they left {_late(forward, 'median_ns')} late in "
         f"the median, {_late(forward, 'p99_ns')} at the 99th percentile."
     )

@@ -49,6 +49,8 @@ def choose(wanted: str, shapings: tuple[Shaping, Shaping], offloads: bool) -> st
 
 def _kernel_lacks(shapings: tuple[Shaping, Shaping]) -> str | None:
     for shaping in shapings:
+        if shaping.discipline != "drop-tail":
+            return f"discipline '{shaping.discipline}'"
         if shaping.queue_packets is not None and shaping.queue_bytes is not None:
             return "a queue can be limited in packets or in bytes, not both"
         if shaping.jitter_ms:

@@ -7,6 +7,7 @@ from typing import Any
 from parshall.errors import UsageError
 
 DEFAULT_QUEUE_PACKETS = 1000
+DISCIPLINES = ("drop-tail", "codel", "fq-codel", "pie")
 _WHOLE = frozenset({"queue_packets", "queue_bytes", "overhead_bytes"})
 
 
@@ -34,6 +35,15 @@ class Shaping:
         Capacity of the queue, bytes.
     overhead_bytes : int
         Bytes added to every packet for rate and queue; 24 models the wire time of Ethernet.
+    discipline : str
+        Which packets the queue drops: "drop-tail" (the newest when it is full), "codel" (RFC 8289), "fq-codel"
+        (RFC 8290) or "pie" (RFC 8033).
+    ecn : bool
+        Whether the discipline marks packets whose hosts negotiated ECN (RFC 3168) in place of dropping them.
+    target_ms : float, optional
+        Waiting time that the discipline accepts, milliseconds; by default 5 of CoDel and FQ-CoDel, 15 of PIE.
+    interval_ms : float, optional
+        Interval of CoDel and FQ-CoDel, milliseconds; 100 by default.
 
     Raises
     ------
@@ -49,6 +59,10 @@ class Shaping:
     queue_packets: int | None = None
     queue_bytes: int | None = None
     overhead_bytes: int = 0
+    discipline: str = DISCIPLINES[0]
+    ecn: bool = False
+    target_ms: float | None = None
+    interval_ms: float | None = None
 
     def __post_init__(self) -> None:
         ranges = {
@@ -59,6 +73,8 @@ class Shaping:
             "queue_packets": (1, 1 << 24),
             "queue_bytes": (1, 1 << 32),
             "overhead_bytes": (0, 4096),
+            "target_ms": (0, 3.6e6),
+            "interval_ms": (0.001, 3.6e6),
         }
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
@@ -81,6 +97,15 @@ class Shaping:
             )
         if (self.queue_packets or self.queue_bytes) and self.rate_bps is None:
             raise UsageError("link: a queue limit has no effect without rate_bps; give rate_bps")
+        if self.discipline not in DISCIPLINES:
+            names = ", ".join(f"'{name}'" for name in DISCIPLINES)
+            raise UsageError(f"link: discipline {self.discipline!r}: is unknown; choose one of {names}")
+        if self.discipline != "drop-tail" and self.rate_bps is None:
+            raise UsageError(f"link: discipline '{self.discipline}' has no queue without rate_bps; give rate_bps")
+        if self.discipline == "drop-tail" and (self.ecn or self.target_ms is not None):
+            raise UsageError("link: 'drop-tail' marks nothing and has no target; choose another discipline")
+        if self.discipline not in ("codel", "fq-codel") and self.interval_ms is not None:
+            raise UsageError("link: interval_ms is of 'codel' and 'fq-codel'; choose one of them")
         if self.rate_bps is not None and self.queue_packets is None and self.queue_bytes is None:
             object.__setattr__(self, "queue_packets", DEFAULT_QUEUE_PACKETS)
 
@@ -112,4 +137,8 @@ class Shaping:
             "loss_probability": self.loss,
             "queue_packets": self.queue_packets,
             "queue_bytes": self.queue_bytes,
+            "discipline": self.discipline,
+            "is_ecn": self.ecn,
+            "target_ns": None if self.target_ms is None else round(self.target_ms * 1e6),
+            "interval_ns": None if self.interval_ms is None else round(self.interval_ms * 1e6),
         }

@@ -93,6 +93,10 @@ class Testbed:
         queue_packets: int | None = None,
         queue_bytes: int | None = None,
         overhead_bytes: int = 0,
+        discipline: str = "drop-tail",
+        ecn: bool = False,
+        target_ms: float | None = None,
+        interval_ms: float | None = None,
         reverse: dict[str, Any] | None = None,
         mtu: int = 1500,
         offloads: bool = False,
@@ -107,6 +111,7 @@ class Testbed:
         a, b : Host
             The hosts.
         rate_bps, delay_ms, jitter_ms, jitter_distribution, loss, queue_packets, queue_bytes, overhead_bytes
+        discipline, ecn, target_ms, interval_ms
             Shaping of both directions; see `Shaping`.
         reverse : dict, optional
             Parameters that differ from `b` to `a`, such as ``{"rate_bps": 1e6}``.
@@ -136,7 +141,18 @@ class Testbed:
         if not 1280 <= mtu <= 65521:
             raise UsageError(f"link: mtu {mtu}: expected 1280 (the minimum for IPv6) to 65521")
         forward = Shaping(
-            rate_bps, delay_ms, jitter_ms, jitter_distribution, loss, queue_packets, queue_bytes, overhead_bytes
+            rate_bps,
+            delay_ms,
+            jitter_ms,
+            jitter_distribution,
+            loss,
+            queue_packets,
+            queue_bytes,
+            overhead_bytes,
+            discipline,
+            ecn,
+            target_ms,
+            interval_ms,
         )
         shapings = (forward, forward.with_changes(reverse))
         chosen = backends.choose(backend, shapings, offloads)

@@ -2,10 +2,11 @@
 //!
 //! Nothing here does I/O or reads a clock. Because every stage is first in, first out, a frame's
 //! whole fate is known when it arrives: the serialiser begins with it when it has finished with its
-//! predecessor (Lindley's recursion), and the queue is the set of frames whose last bit has not yet
-//! left the serialiser.
+//! predecessor, and the queue is the set of frames whose last bit has not yet left the serialiser.
+//! A queue with another discipline ([`super::discipline`]) comes before [`Channel::pass`].
 
 use super::error::RelayError;
+use super::serialiser::Serialiser;
 use super::shape::{JitterDistribution, Shape};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -33,10 +34,7 @@ pub enum Fate {
 pub struct Channel {
     shape: Shape,
     arrival_ns: u64,
-    /// The serialiser has finished all frames at `free_ns + remainder / rate`: whole nanoseconds
-    /// and the exact rest, so that rounding never adds up.
-    free_ns: u64,
-    remainder: u64,
+    serialiser: Serialiser,
     /// Frames in the queue: when the last bit leaves, and the size.
     queue: VecDeque<(u64, u64)>,
     queued_bytes: u64,
@@ -58,8 +56,7 @@ impl Channel {
         Ok(Self {
             shape: shape.checked()?,
             arrival_ns: 0,
-            free_ns: 0,
-            remainder: 0,
+            serialiser: Serialiser::default(),
             queue: VecDeque::new(),
             queued_bytes: 0,
             queue_peak_packets: 0,
@@ -92,7 +89,7 @@ impl Channel {
                 if !self.admit(arrival_ns, size_bytes) {
                     return Fate::QueueDropped;
                 }
-                let leaves_ns = self.serialise(arrival_ns, size_bytes, rate_bps);
+                let leaves_ns = self.serialiser.serialise(arrival_ns, size_bytes, rate_bps);
                 self.queue.push_back((leaves_ns, size_bytes));
                 self.queued_bytes += size_bytes;
                 self.queue_peak_packets = self.queue_peak_packets.max(self.queue.len());
@@ -100,6 +97,11 @@ impl Channel {
             }
         };
 
+        self.pass(serialised_ns)
+    }
+
+    /// The last bit of a frame has left the serialiser: what becomes of it on the link.
+    pub fn pass(&mut self, serialised_ns: u64) -> Fate {
         let probability = self.shape.loss_probability;
         if probability > 0.0 && self.loss.random::<f64>() < probability {
             return Fate::LossDropped;
@@ -129,18 +131,6 @@ impl Channel {
             .queue_bytes
             .is_none_or(|limit| self.queued_bytes + size_bytes <= limit);
         packets_fit && bytes_fit
-    }
-
-    /// Time at which the last bit has left, rounded up to a nanosecond.
-    fn serialise(&mut self, arrival_ns: u64, size_bytes: u64, rate_bps: u64) -> u64 {
-        if arrival_ns > self.free_ns {
-            self.free_ns = arrival_ns;
-            self.remainder = 0;
-        }
-        let work = size_bytes * 8 * 1_000_000_000 + self.remainder;
-        self.free_ns += work / rate_bps;
-        self.remainder = work % rate_bps;
-        self.free_ns + u64::from(self.remainder > 0)
     }
 
     fn delay_ns(&mut self) -> u64 {

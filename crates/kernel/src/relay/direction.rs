@@ -1,6 +1,7 @@
 //! One direction of a running relay: from a socket, through the emulated link, to the other socket.
 
 use super::channel::{Channel, Fate};
+use super::discipline::{Bottleneck, Outcome, Waiting};
 use super::ledger::{DirectionLedger, LatenessHistogram};
 use super::store::Store;
 use crate::clock::{monotonic_ns, realtime_ns};
@@ -11,8 +12,13 @@ use std::io;
 
 /// One direction: the emulated link, the frames inside it, its account.
 pub struct Direction {
+    /// The queue before the channel, where it has a discipline.
+    bottleneck: Option<Bottleneck>,
     channel: Channel,
     store: Store,
+    /// Bytes of the frames that wait before the channel, and their bound.
+    waiting_bytes: u64,
+    memory_bytes: usize,
     ledger: DirectionLedger,
     lateness: LatenessHistogram,
     /// Frames that the kernel took for sending.
@@ -21,26 +27,40 @@ pub struct Direction {
     read: u64,
     /// When the socket was last empty: later frames arrived after this time.
     empty_ns: u64,
+    /// Room for what leaves the queue in one step.
+    outcomes: Vec<Outcome>,
 }
 
 impl Direction {
-    /// A direction that starts empty.
-    pub fn new(channel: Channel, memory_bytes: usize) -> Self {
+    /// A direction that starts empty. `seed` is of the queue's random decisions.
+    pub fn new(channel: Channel, memory_bytes: usize, seed: u64) -> Self {
         Self {
+            bottleneck: Bottleneck::new(channel.shape(), seed),
             channel,
+            memory_bytes,
+            waiting_bytes: 0,
             store: Store::new(memory_bytes),
             ledger: DirectionLedger::default(),
             lateness: LatenessHistogram::default(),
             sent: 0,
             read: 0,
             empty_ns: monotonic_ns(),
+            outcomes: Vec::new(),
         }
     }
 
     /// Reads one batch; true when the socket may hold more.
     pub fn receive(&mut self, socket: &PacketSocket, batch: &mut ReceiveBatch) -> io::Result<bool> {
         let before_ns = monotonic_ns();
-        let count = socket.receive_batch(batch)?;
+        let count = match socket.receive_batch(batch) {
+            Ok(count) => count,
+            Err(error) => {
+                // Of an interface that went down, for example: what waits goes on.
+                self.empty_ns = before_ns;
+                self.advance();
+                return Err(error);
+            }
+        };
         let now_ns = monotonic_ns();
         let now_realtime_ns = realtime_ns();
         for position in 0..count {
@@ -58,6 +78,7 @@ impl Direction {
         }
         if count < BATCH {
             self.empty_ns = before_ns;
+            self.advance();
         }
         Ok(count == BATCH)
     }
@@ -73,11 +94,70 @@ impl Direction {
             self.ledger.own_lost.oversized += 1;
             return;
         }
-        match self.channel.offer(arrival_ns, length as u32) {
+        if let Some(bottleneck) = &mut self.bottleneck {
+            if self.waiting_bytes + length as u64 > self.memory_bytes as u64 {
+                self.ledger.own_lost.memory += 1;
+                return;
+            }
+            self.waiting_bytes += length as u64;
+            let waiting = Waiting {
+                arrival_ns,
+                size_bytes: length as u64 + u64::from(self.channel.shape().overhead_bytes),
+                bytes: [addresses, tag, rest].concat(),
+                is_marked: false,
+            };
+            let mut outcomes = std::mem::take(&mut self.outcomes);
+            bottleneck.offer(waiting, |outcome| outcomes.push(outcome));
+            self.carry(outcomes);
+            return;
+        }
+        let fate = self.channel.offer(arrival_ns, length as u32);
+        self.carry_on(fate, &[addresses, tag, rest]);
+    }
+
+    /// Goes through what happens in the queue up to the time before which all frames are known.
+    fn advance(&mut self) {
+        if let Some(bottleneck) = &mut self.bottleneck {
+            let mut outcomes = std::mem::take(&mut self.outcomes);
+            bottleneck.advance(self.empty_ns, |outcome| outcomes.push(outcome));
+            self.carry(outcomes);
+        }
+    }
+
+    /// Gives to the link what left the queue.
+    fn carry(&mut self, mut outcomes: Vec<Outcome>) {
+        for outcome in outcomes.drain(..) {
+            match outcome {
+                Outcome::Full { bytes } => {
+                    self.waiting_bytes -= bytes;
+                    self.ledger.queue_dropped += 1;
+                }
+                Outcome::Early { bytes } => {
+                    self.waiting_bytes -= bytes;
+                    self.ledger.queue_dropped += 1;
+                    self.ledger.early_dropped += 1;
+                }
+                Outcome::Serialised {
+                    bytes,
+                    at_ns,
+                    is_marked,
+                } => {
+                    self.waiting_bytes -= bytes.len() as u64;
+                    self.ledger.marked += u64::from(is_marked);
+                    let fate = self.channel.pass(at_ns);
+                    self.carry_on(fate, &[&bytes]);
+                }
+            }
+        }
+        self.outcomes = outcomes;
+    }
+
+    fn carry_on(&mut self, fate: Fate, parts: &[&[u8]]) {
+        match fate {
             Fate::QueueDropped => self.ledger.queue_dropped += 1,
             Fate::LossDropped => self.ledger.loss_dropped += 1,
             Fate::Departs { at_ns } => {
-                if !self.store.push(at_ns, &[addresses, tag, rest]) {
+                if !self.store.push(at_ns, parts) {
                     self.ledger.own_lost.memory += 1;
                 }
             }
@@ -89,9 +169,12 @@ impl Direction {
         self.channel.shape().least_delay_ns()
     }
 
-    /// When the first frame is due.
+    /// When the first frame is due, or could be that the queue gives to the serialiser next.
     pub fn next_departure_ns(&self) -> Option<u64> {
-        self.store.next_departure_ns()
+        let next_ns = self.bottleneck.as_ref().and_then(Bottleneck::next_ns);
+        let next_ns = next_ns.map(|next_ns| next_ns + self.least_delay_ns());
+        let due_ns = self.store.next_departure_ns();
+        due_ns.into_iter().chain(next_ns).min()
     }
 
     /// Sends what is due, at most `limit` frames.
@@ -129,9 +212,11 @@ impl Direction {
         self.ledger.own_lost.interface = interface_drops;
         self.ledger.arrived = self.read + socket_drops;
         self.ledger.forwarded = self.sent - interface_drops;
-        self.ledger.inside = self.store.len() as u64;
-        self.ledger.inside_bytes = self.store.inside_bytes();
-        self.ledger.queue_peak_packets = self.channel.queue_peak_packets() as u64;
+        let waiting = self.bottleneck.as_ref().map_or(0, Bottleneck::packets);
+        let peak = self.bottleneck.as_ref().map_or(0, Bottleneck::peak_packets);
+        self.ledger.inside = (self.store.len() + waiting) as u64;
+        self.ledger.inside_bytes = self.store.inside_bytes() + self.waiting_bytes;
+        self.ledger.queue_peak_packets = self.channel.queue_peak_packets().max(peak) as u64;
         self.ledger.lateness = self.lateness.summary();
         self.ledger.clone()
     }

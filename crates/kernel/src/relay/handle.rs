@@ -162,7 +162,7 @@ fn prepare(request: RelayRequest) -> Result<Worker, RelayError> {
     let [shape_a, shape_b] = request.shapes;
     let direction = |shape, number| {
         Channel::new(shape, request.seed, number)
-            .map(|channel| Direction::new(channel, request.memory_bytes))
+            .map(|channel| Direction::new(channel, request.memory_bytes, request.seed ^ number))
     };
     let directions = [direction(shape_a, 0)?, direction(shape_b, 1)?];
     let template = Statistics {

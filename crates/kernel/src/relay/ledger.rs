@@ -29,8 +29,12 @@ pub struct DirectionLedger {
     pub forwarded: u64,
     /// Bytes of the frames that were sent.
     pub forwarded_bytes: u64,
-    /// Refused by the emulated queue.
+    /// Dropped by the emulated queue.
     pub queue_dropped: u64,
+    /// Of these, by its discipline before it was full.
+    pub early_dropped: u64,
+    /// Frames that its discipline marked in place of dropping them.
+    pub marked: u64,
     /// Lost by the emulated link; counted when the frame arrives.
     pub loss_dropped: u64,
     /// Lost by the relay itself.

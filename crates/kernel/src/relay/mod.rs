@@ -14,14 +14,17 @@
 
 mod channel;
 mod direction;
+mod discipline;
 mod error;
 mod handle;
 mod ledger;
 mod placement;
+mod serialiser;
 mod shape;
 mod store;
 mod worker;
 
 pub use channel::{Channel, Fate};
+pub use discipline::{Bottleneck, Discipline, Outcome, Waiting};
 pub use handle::Relay;
 pub use shape::{JitterDistribution, Shape};

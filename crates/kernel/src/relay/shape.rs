@@ -1,5 +1,6 @@
 //! The parameters of one direction of an emulated link.
 
+use super::discipline::Discipline;
 use super::error::RelayError;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,14 @@ pub struct Shape {
     pub queue_packets: Option<u32>,
     /// Bound of the queue in bytes, the frame being serialised included.
     pub queue_bytes: Option<u64>,
+    /// Which frames the queue drops.
+    pub discipline: Discipline,
+    /// Whether the discipline marks frames that can be marked (RFC 3168) in place of dropping them.
+    pub is_ecn: bool,
+    /// The waiting time that the discipline accepts; none: 5 ms of CoDel and FQ-CoDel, 15 ms of PIE.
+    pub target_ns: Option<u64>,
+    /// The interval of CoDel and FQ-CoDel; none: 100 ms.
+    pub interval_ns: Option<u64>,
 }
 
 impl Shape {
@@ -82,7 +91,13 @@ impl Shape {
                 self.queue_packets = Some(DEFAULT_QUEUE_PACKETS);
             }
         }
-        for (parameter, time_ns) in [("delay_ns", self.delay_ns), ("jitter_ns", self.jitter_ns)] {
+        let times = [
+            ("delay_ns", self.delay_ns),
+            ("jitter_ns", self.jitter_ns),
+            ("target_ns", self.target_ns.unwrap_or(1)),
+            ("interval_ns", self.interval_ns.unwrap_or(1)),
+        ];
+        for (parameter, time_ns) in times {
             let is_inside = time_ns <= MAX_DELAY_NS;
             let range = "0 to 3.6e12 (one hour)";
             check(parameter, time_ns.to_string(), is_inside, range)?;
