@@ -155,9 +155,42 @@ def test_capture_finds_other_shapes_where_nothing_costs_anything() -> None:
     assert unknown == {"Figures 6.2, 6.3", "Figure 6.4", "Figures 6.5, 6.6", "Figure 6.10", "Figure 6.14"}
 
 
+def bottleneck_of_the_rfcs(level: dict[str, Any]) -> dict[str, float]:
+    """A plain queue adds its length; managed ones their targets, and FQ-CoDel nothing to sparse flows."""
+    plain_ms = 20 + 0.24 * level["queue"]
+    round_trip_ms = {"drop-tail": plain_ms, "codel": 26.0, "fq-codel": 21.0, "pie": 36.0}[level["discipline"]]
+    return {
+        "round_trip": round_trip_ms,
+        "round_trip_p99": 1.2 * round_trip_ms,
+        "waiting": round_trip_ms - 20,
+        "throughput": 47.0,
+        "fairness": 0.99 if level["discipline"] == "fq-codel" else 0.8,
+    }
+
+
+def test_bottleneck_finds_the_shapes_of_its_documents_where_they_are() -> None:
+    found = findings("bottleneck", bottleneck_of_the_rfcs)
+    assert {source: verdict for source, (verdict, _) in found.items()} == dict.fromkeys(sources_of("bottleneck"), True)
+    assert "140.0 to 26.0 ms" in found["RFC 8289, abstract"][1]
+    assert "wait 16.0 ms in the mean behind PIE, 120.0 ms behind drop-tail" in found["RFC 8033, abstract"][1]
+
+
+def test_bottleneck_finds_other_shapes_where_they_are() -> None:
+    def worse(level: dict[str, Any]) -> dict[str, float]:
+        """Managed queues are long, idle and unfair."""
+        times = {"round_trip": 200.0, "round_trip_p99": 300.0, "waiting": 180.0, "throughput": 20.0, "fairness": 0.5}
+        return bottleneck_of_the_rfcs(level) if level["discipline"] == "drop-tail" else times
+
+    found = verdicts("bottleneck", worse)
+    # Both managed queues are equally long, which repeats without noise decide.
+    assert found == dict.fromkeys(sources_of("bottleneck"), False)
+
+
 @pytest.mark.parametrize(
     ("name", "values", "source"),
     [
+        ("bottleneck", bottleneck_of_the_rfcs, "RFC 8289, abstract"),
+        ("bottleneck", bottleneck_of_the_rfcs, "RFC 8290, abstract"),
         ("siftr", siftr_of_2007, "Figures 5, 6"),
         ("siftr", siftr_of_2007, "Figures 7, 8"),
         ("siftr", siftr_of_2007, "Figures 11, 12"),
@@ -180,6 +213,8 @@ def equal(*names: str) -> Values:
 @pytest.mark.parametrize(
     ("name", "source", "values"),
     [
+        ("bottleneck", "RFC 8289, abstract", equal("round_trip")),
+        ("bottleneck", "RFC 8290, abstract", equal("round_trip_p99")),
         ("siftr", "Table IV", equal("throughput")),
         ("siftr", "Figures 5, 6", equal("throughput")),
         ("siftr", "Figures 11, 12", equal("throughput")),

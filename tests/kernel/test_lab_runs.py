@@ -338,6 +338,7 @@ LEVELS: dict[str, list[dict[str, Any]]] = {
         )
     ],
     "generator": [{"sizes": "distribution of the thesis", "gap": 20_000}],
+    "bottleneck": [{"discipline": discipline, "queue": 100} for discipline in ("fq-codel", "pie")],
     "router": [
         {
             "receive": "rps", "traffic": "poisson", "load": 0.3, "routes": 4, "rules": 0, "gro": True, "flows": 1,
@@ -379,6 +380,9 @@ def test_a_built_in_study_measures_at_every_kind_of_level(name: str, level: dict
     assert len(rows) == len(states) and all(row[factor] == value for factor, value in level.items())
     if name in ("ffpf", "capture"):
         assert 0 <= row["worst"] <= 100
+    if name == "bottleneck":
+        assert 20 <= row["round_trip"] <= row["round_trip_p99"] and 5 < row["throughput"] < 50
+        assert 0.25 <= row["fairness"] <= 1 and 0 <= row["unanswered"] < 50
     if name == "siftr":
         # Half a second of iperf3 over a cable, with a log at each end, or none that logs.
         assert row["throughput"] > 50 and (row["records"] > 100) == ("ppl" in level) and 0 < row["cost"] < 200

@@ -9,6 +9,7 @@ from parshall.lab.study import INSTRUMENT, SERVER, WORKLOAD, Program
 PARSHALL = (sys.executable, "-m", "parshall")
 PORT = 5201
 _STARTED = r"^parshall: .*started"
+_ANSWERS = r"^parshall: echo: started"
 # iperf3 says this when its peer ends first, which is how its server ends.
 _SERVER_STATUSES = (0, 1)
 # Seconds that a workload may take longer than asked.
@@ -97,6 +98,25 @@ def iperf3(
     return [
         Program(f"{name}-server", receiver, server, SERVER, ready=f"tcp:{port}", statuses=_SERVER_STATUSES),
         Program(name, sender, [*client, *more], WORKLOAD, end_s=duration_s + _SPARE_S),
+    ]
+
+
+def round_trips(asker: str, answerer: str, duration_s: float, name: str = "echo") -> list[Program]:
+    """Return server and client of sparse UDP datagrams, which measure round-trip times: see `parshall.lab.echo`.
+
+    Parameters
+    ----------
+    asker, answerer : str
+        The hosts.
+    duration_s : float
+        Seconds to ask, 50 times a second.
+    name : str
+        Name of the results; the server's has ``-server`` appended.
+    """
+    module = [sys.executable, "-m", "parshall.lab.echo", f"{{{answerer}.address}}"]
+    return [
+        Program(f"{name}-server", answerer, [*module, "--answer"], SERVER, ready=_ANSWERS, is_json=False),
+        Program(name, asker, [*module, "-d", f"{duration_s:g}s"], WORKLOAD, end_s=duration_s + _SPARE_S),
     ]
 
 

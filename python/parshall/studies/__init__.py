@@ -5,7 +5,7 @@ from pathlib import Path
 from parshall.errors import UsageError
 
 DIRECTORY = Path(__file__).parent
-NAMES = ("siftr", "ttprobe", "ffpf", "capture", "generator", "model", "router")
+NAMES = ("siftr", "ttprobe", "ffpf", "capture", "generator", "model", "router", "bottleneck")
 
 
 def path_of(name: str) -> Path:

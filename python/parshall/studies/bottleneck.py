@@ -1,0 +1,214 @@
+"""Bottleneck: how long packets wait while TCP fills a link, and how flows share it, by the discipline of the queue."""
+
+from parshall.lab import (
+    Figure,
+    Finding,
+    Host,
+    Link,
+    Measure,
+    Setting,
+    Statement,
+    Study,
+    Table,
+    grid,
+    iperf3,
+    round_trips,
+)
+from parshall.lab.programs import iperf3_bps
+from parshall.lab.run import Run
+
+PLAIN, CODEL, FQ_CODEL, PIE = DISCIPLINES = ["drop-tail", "codel", "fq-codel", "pie"]
+QUEUES = [100, 500]
+RATE_BPS = 50e6
+DELAY_MS = 10
+FLOWS = 4
+# What the cable takes, both ways.
+EMPTY_MS = 2 * DELAY_MS
+# PIE holds the mean waiting time at 15 ms (RFC 8033, section 4).
+PIE_MS = 15
+# Differences that matter, as shares of the value before.
+MUCH, SMALL = 0.2, 0.1
+LONG = max(QUEUES)
+
+
+def setting(level: dict, duration_s: float) -> Setting:
+    """Return two hosts and a slow link; some TCP flows fill it, and sparse datagrams measure the way there and back."""
+    return Setting(
+        hosts=[Host("sender", cpu=0), Host("receiver", cpu=-1)],
+        links=[
+            Link(
+                "sender",
+                "receiver",
+                rate_bps=RATE_BPS,
+                delay_ms=DELAY_MS,
+                queue_packets=level["queue"],
+                discipline=level["discipline"],
+                # All levels of a factor are played by the same backend.
+                backend="relay",
+            )
+        ],
+        programs=[
+            *round_trips("sender", "receiver", duration_s),
+            *iperf3("sender", "receiver", duration_s, flows=FLOWS),
+        ],
+        duration_s=duration_s,
+    )
+
+
+def fairness(run: Run) -> float:
+    """Return Jain's index of the flows: 1 when all get the same, 1 / n when one gets all."""
+    shares = [each["receiver"]["bits_per_second"] for each in run.result("iperf3")["end"]["streams"]]
+    # R. Jain, D. Chiu, W. Hawe: A Quantitative Measure of Fairness and Discrimination, 1984, equation 1.
+    return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
+
+
+def waiting(run: Run) -> float | None:
+    """Return the mean waiting time of the sparse datagrams, milliseconds; None when none came back."""
+    mean_ms = run.result("echo")["mean"]
+    return None if mean_ms is None else max(0.0, mean_ms - EMPTY_MS)
+
+
+def at(discipline: str, queue: int = LONG) -> dict:
+    """Return a level."""
+    return {"discipline": discipline, "queue": queue}
+
+
+def codel_is_short(table: Table) -> Finding:
+    """CoDel: the standing queue goes."""
+    return table.judge(
+        "round_trip",
+        at(PLAIN),
+        at(CODEL),
+        -1,
+        margin=MUCH,
+        form=",.1f",
+        what=f"a queue of {LONG} packets, CoDel instead of drop-tail",
+        reason="the flows do not fill the plain queue here",
+    )
+
+
+def codel_fills(table: Table) -> Finding:
+    """CoDel: the link stays full."""
+    return table.judge(
+        "throughput",
+        at(PLAIN),
+        at(CODEL),
+        0,
+        margin=SMALL,
+        form=",.1f",
+        what="CoDel instead of drop-tail",
+        reason="so few flows leave the link idle after a drop",
+    )
+
+
+def sparse_first(table: Table) -> Finding:
+    """FQ-CoDel: sparse flows do not wait for the others."""
+    return table.judge(
+        "round_trip_p99",
+        at(CODEL),
+        at(FQ_CODEL),
+        -1,
+        margin=MUCH,
+        form=",.1f",
+        what="99th percentile of sparse datagrams, FQ-CoDel instead of CoDel",
+        reason="the queue of CoDel is as short",
+    )
+
+
+def flows_share(table: Table) -> Finding:
+    """FQ-CoDel: flows get equal shares."""
+    return table.judge_mean(
+        "fairness",
+        at(FQ_CODEL),
+        0.95,
+        1,
+        text=f"Jain's index of {FLOWS} flows behind FQ-CoDel is {table.mean('fairness', **at(FQ_CODEL)):.3f}; "
+        f"behind drop-tail {table.mean('fairness', **at(PLAIN)):.3f}",
+        reason="flows share a queue of the 1,024, or end at different times",
+    )
+
+
+def pie_holds(table: Table) -> Finding:
+    """PIE: the mean waiting time stays near the reference."""
+    return table.judge_mean(
+        "waiting",
+        at(PIE),
+        2 * PIE_MS,
+        -1,
+        text=f"sparse datagrams wait {table.mean('waiting', **at(PIE)):.1f} ms in the mean behind PIE, "
+        f"{table.mean('waiting', **at(PLAIN)):.1f} ms behind drop-tail",
+        reason="slow start fills the queue before the probability of drops has grown",
+    )
+
+
+def shape(table: Table) -> str:
+    """Say how the round-trip time follows the queue."""
+    queues = table.levels("queue", discipline=PLAIN)
+    found = {
+        name: " and ".join(f"{table.mean('round_trip', **at(name, queue)):.0f}" for queue in queues)
+        for name in DISCIPLINES
+    }
+    text = "; ".join(f"{name} {values}" for name, values in found.items())
+    lengths = " and ".join(map(str, queues))
+    return f"Round-trip times with a queue of {lengths} packets, ms: {text}. An empty link: {EMPTY_MS}."
+
+
+def unanswered(run: Run) -> float:
+    """Return the datagrams that did not come back, percent: the round-trip times are of the others."""
+    counted = run.result("echo")
+    return 100 * (1 - counted["received"] / counted["sent"])
+
+
+study = Study(
+    name="bottleneck",
+    title="What does the queue of a bottleneck do to latency, throughput and fairness?",
+    question=(
+        f"{FLOWS} TCP flows fill a link of {RATE_BPS / 1e6:.0f} Mbit/s with {EMPTY_MS} ms there and back, while "
+        "datagrams 50 times a second measure the round-trip time that other traffic would have. The queue drops the "
+        "newest packet when it is full, or is managed by CoDel, FQ-CoDel or PIE."
+    ),
+    document="RFC 8289 (CoDel), RFC 8290 (FQ-CoDel), RFC 8033 (PIE)",
+    setting=setting,
+    levels=grid(discipline=DISCIPLINES, queue=QUEUES),
+    quick_levels=grid(discipline=DISCIPLINES, queue=[LONG]),
+    units={"queue": "packets"},
+    control_level=at(PLAIN),
+    duration_s=10,
+    quick_duration_s=5,
+    repeats=5,
+    measures=[
+        Measure("round_trip", "ms", lambda run: run.result("echo")["median"], "median round-trip time"),
+        Measure("round_trip_p99", "ms", lambda run: run.result("echo")["p99"], "99th percentile"),
+        Measure("waiting", "ms", waiting, "mean waiting time"),
+        Measure("unanswered", "%", unanswered, "datagrams without an answer"),
+        Measure("throughput", "Mbit/s", lambda run: iperf3_bps(run.result("iperf3")) / 1e6, "throughput of all flows"),
+        Measure("fairness", "", fairness, "Jain's index"),
+    ],
+    figures=[
+        Figure(
+            "round-trip",
+            "Round-trip time of other traffic while TCP fills the link",
+            "queue",
+            ["round_trip"],
+            "discipline",
+            is_log_x=True,
+            finding=shape,
+        ),
+        Figure("throughput", "Throughput of all flows", "queue", ["throughput"], "discipline", is_log_x=True),
+        Figure("fairness", "How evenly the flows share the link", "queue", ["fairness"], "discipline", is_log_x=True),
+    ],
+    omitted={
+        "RFC 8289, sections 2-4": "reasons and pseudocode; tests hold the relay against the law of control",
+        "RFC 8290, sections 5-7": "Linux's implementation, its limits and its deployment",
+        "RFC 8033, sections 4-5": "the controller and its extensions; a test holds its share of drops in an overload",
+    },
+    statements=[
+        Statement("RFC 8289, abstract", "CoDel controls the excess delay of large buffers", codel_is_short),
+        Statement("RFC 8289, section 1", "and the link is used as well as with a plain queue", codel_fills),
+        Statement(
+            "RFC 8290, abstract", "FQ-CoDel isolates low-rate traffic from the flows that fill the link", sparse_first
+        ),
+        Statement("RFC 8290, section 1", "FQ-CoDel gives flows about equal shares of the link", flows_share),
+        Statement("RFC 8033, abstract", "PIE controls the mean waiting time to a target, 15 ms", pie_holds),
+    ],
+)
