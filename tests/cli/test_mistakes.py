@@ -52,6 +52,19 @@ MISTAKES = [
     (("path", "--share", "5"), "--share 5, which is 500%: expected more than 0 % and at most 100 %, as 5% or 0.05"),
     (("router", "capacity", "--loss", "1x"), "--loss 1x: expected a share such as 0.05 or 5%"),
     (("model", "validate", "x.toml", "--loads", "0.3,much"), "--loads much: expected a share such as 0.05 or 5%"),
+    (
+        ("model", "validate", "x.toml", "--loads", "30"),
+        "--loads 30: expected shares of the capacity above 0, at most 2, such as 0.3 or 30%",
+    ),
+    (
+        ("model", "plan", "bsd-router", "--loss", "5"),
+        "--loss 5: expected a share of the packets from 0 to below 1: 0.001 or 0.1%",
+    ),
+    (
+        ("router", "measure", "--load", "60"),
+        "--load 60: expected a share of the capacity above 0, at most 10, such as 0.6 or 60%",
+    ),
+    (("lab", "run", "siftr", "--quick", "--full"), "--quick: given beside --full; leave one out"),
     (("cpu", "--limit", "x"), "--limit x: expected percent, such as 95 or 95%"),
     (("help", "tpc"), "no command 'tpc'; did you mean `parshall tcp`?"),
 ]

@@ -356,6 +356,19 @@ CASES = [
 ]
 
 
+def test_a_workload_that_ends_well_with_an_error_in_its_result_fails_its_run(tmp_path: Path) -> None:
+    """As iperf3 does with a congestion control that this host does not have."""
+    # Braces are places of a study.
+    says = "import json; print(json.dumps(dict(end=None, error='unable to set TCP_CONGESTION')))"
+    text = PLAIN.format(fault="x", repeats=1).replace('"workload", is_json=False', '"workload"')
+    (tmp_path / "study.py").write_text(
+        text.replace('[sys.executable, "-c", SEND]', f"[sys.executable, '-c', {says!r}]")
+    )
+    done = lab("run", tmp_path / "study.py", "-o", tmp_path / "out", "--json")
+    assert done.returncode == 1
+    assert "send: unable to set TCP_CONGESTION" in done.stderr, done
+
+
 @pytest.mark.parametrize(("name", "level"), CASES)
 def test_a_built_in_study_measures_at_every_kind_of_level(name: str, level: dict[str, Any], tmp_path: Path) -> None:
     whole = load(path_of(name))

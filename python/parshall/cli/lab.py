@@ -129,6 +129,8 @@ def _form(
 ) -> dict[str, Any]:
     """Return which levels of a study run, how often or how long: arguments of the laboratory."""
     decides = until_decided or budget_s is not None
+    if quick and full:
+        raise UsageError("--quick: given beside --full; leave one out")
     if decides and (quick or repeats is not None):
         given = "--quick" if quick else "--repeats"
         raise UsageError(f"{given}: a study that goes on until it is decided has no fixed repeats; leave one out")

@@ -61,9 +61,13 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
     """Return the table of errors."""
     from parshall.router.calibration import Calibration
     from parshall.router.traffic import KINDS
+    from parshall.router.validation import LOAD_MAX
     from parshall.router.validation import validate as measure
 
     shares = [parse_fraction("--loads", each) for each in loads.split(",")]
+    for each, share in zip(loads.split(","), shares, strict=True):
+        if not 0 < share <= LOAD_MAX:
+            raise UsageError(f"--loads {each}: expected shares of the capacity above 0, at most 2, such as 0.3 or 30%")
     calibration = Calibration.read(path)
     _warn(calibration, "validate")
     kinds = traffic.split(",")

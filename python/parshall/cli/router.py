@@ -84,7 +84,7 @@ def measure_router(
     if load is not None and pps is not None:
         raise UsageError("--load: given beside --pps; give one of them")
     if load is not None and not 0 < load <= 10:
-        raise UsageError(f"--load {load:g}: expected a share above 0, such as 0.6")
+        raise UsageError(f"--load {load:g}: expected a share of the capacity above 0, at most 10, such as 0.6 or 60%")
     if calibration is not None:
         check_output("--calibrate", calibration)
     setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu)

@@ -15,23 +15,28 @@ from typing import Any
 
 from parshall.host.messages import report_start
 from parshall.host.quantities import parse_seconds
+from parshall.host.stopping import Stopping
 
 PORT = 5299
 _INTERVAL_S = 0.02
 # For answers that are under way when the last question was sent.
 _LAST_S = 2.0
+# How often the server looks whether it is to end.
+_LOOK_S = 0.1
 # More precise than a count of datagrams allows.
 _DIGITS = 3
 
 
 def answer(address: str) -> None:
-    """Send every datagram back, until the process is ended."""
-    with _socket_at(address) as answering:
+    """Send every datagram back, until SIGINT or SIGTERM."""
+    with Stopping() as stopping, _socket_at(address) as answering:
         answering.bind((address, PORT))
+        answering.settimeout(_LOOK_S)
         report_start("echo", f"answering at {address}", quiet=False)
-        while True:
-            question, asker = answering.recvfrom(64)
-            answering.sendto(question, asker)
+        while not stopping.is_requested():
+            with contextlib.suppress(TimeoutError):
+                question, asker = answering.recvfrom(64)
+                answering.sendto(question, asker)
 
 
 def ask(address: str, duration_s: float) -> dict[str, Any]:
@@ -88,9 +93,7 @@ def main() -> None:
     parser.add_argument("-d", "--duration", default="1s", help="how long to ask")
     given = parser.parse_args()
     if given.answer:
-        # It is ended by a signal, as servers are.
-        with contextlib.suppress(KeyboardInterrupt):
-            answer(given.address)
+        answer(given.address)
     else:
         print(json.dumps(ask(given.address, parse_seconds("--duration", given.duration))))
 

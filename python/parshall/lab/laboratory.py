@@ -19,7 +19,7 @@ from parshall.lab.decision import Look, blocks_of, is_look, look
 from parshall.lab.run import accounts, balances, lost
 from parshall.lab.sides import AGAINST, before_of, described
 from parshall.lab.sites import Site, TestbedSite
-from parshall.lab.study import AFTER, BEFORE, CONTROLS, INSTRUMENT, NO_INSTRUMENTS, Level, Study, check, load
+from parshall.lab.study import AFTER, BEFORE, CONTROLS, INSTRUMENT, NO_INSTRUMENTS, WORKLOAD, Level, Study, check, load
 from parshall.statistics import LOOKS
 
 # Seconds that hosts and links take, and a program that starts and ends.
@@ -427,6 +427,9 @@ def _ledgers(record: dict[str, Any], directory: Path) -> dict[str, Any]:
     found = {}
     for name, outcome in record["programs"].items():
         result = run.result(name) if outcome["is_json"] else None
+        # iperf3 ends well, and says in its result what went wrong.
+        if outcome["role"] == WORKLOAD and isinstance(result, dict) and result.get("error"):
+            raise ParshallError(f"{name}: {result['error']}")
         ledger = result.get("ledger") if isinstance(result, dict) else None
         if not ledger:
             continue

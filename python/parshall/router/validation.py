@@ -18,6 +18,8 @@ from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
 
 KINDS = ("constant", "bursts", "poisson", "onoff")
+# More overload than that says nothing else.
+LOAD_MAX = 2.0
 LOADS = (0.3, 0.6, 0.8)
 _OVERLOAD_PACKETS = 300_000
 _SEEDS_BETWEEN_REPEATS = 100
@@ -102,8 +104,10 @@ def validate(
     UsageError
         A seed is one of the calibration's, or an argument is out of range.
     """
-    if repeats < 1 or count < 100 or not all(0 < load <= 2 for load in loads):
-        raise UsageError("validate: expected repeats of 1 or more, 100 packets or more, and loads above 0")
+    if repeats < 1 or count < 100:
+        raise UsageError(f"validate: {repeats} repeats of {count} packets: expected 1 or more, and 100 or more")
+    if wrong := [load for load in loads if not 0 < load <= LOAD_MAX]:
+        raise UsageError(f"validate: load {wrong[0]:g}: expected a share of the capacity above 0, at most {LOAD_MAX:g}")
     fields = ("receive", "gro", "routes", "rules")
     setup = Setup(**{name: calibration.setup[name] for name in fields})
     sizes, flows = calibration.traffic["sizes"], calibration.traffic["flows"]

@@ -49,7 +49,8 @@ def setting(level: dict, duration_s: float) -> Setting:
         ],
         programs=[
             *round_trips("sender", "receiver", duration_s),
-            *iperf3("sender", "receiver", duration_s, flows=FLOWS),
+            # The host's own may be BBR, which fills no queue.
+            *iperf3("sender", "receiver", duration_s, "--congestion", "cubic", flows=FLOWS),
         ],
         duration_s=duration_s,
     )
@@ -163,9 +164,9 @@ study = Study(
     name="bottleneck",
     title="What does the queue of a bottleneck do to latency, throughput and fairness?",
     question=(
-        f"{FLOWS} TCP flows fill a link of {RATE_BPS / 1e6:.0f} Mbit/s with {EMPTY_MS} ms there and back, while "
-        "datagrams 50 times a second measure the round-trip time that other traffic would have. The queue drops the "
-        "newest packet when it is full, or is managed by CoDel, FQ-CoDel or PIE."
+        f"{FLOWS} TCP flows (CUBIC) fill a link of {RATE_BPS / 1e6:.0f} Mbit/s with {EMPTY_MS} ms there and back. "
+        "Meanwhile datagrams 50 times a second measure the round-trip time that other traffic would have. The queue "
+        "drops the newest packet when it is full, or is managed by CoDel, FQ-CoDel or PIE."
     ),
     document="RFC 8289 (CoDel), RFC 8290 (FQ-CoDel), RFC 8033 (PIE)",
     setting=setting,
