@@ -111,6 +111,25 @@ fn below_the_rate_nothing_is_dropped_or_waits() {
 }
 
 #[test]
+fn a_busy_line_keeps_its_exact_rate() {
+    // 100 bytes at 3 Gbit/s take 266 2/3 ns.
+    for discipline in [Discipline::Codel, Discipline::FqCodel, Discipline::Pie] {
+        let fast = Shape {
+            rate_bps: Some(3_000_000_000),
+            ..shape(discipline)
+        };
+        let mut queue = Bottleneck::new(&fast, 1).unwrap();
+        let mut seen = Seen::default();
+        for _ in 0..900 {
+            offer(&mut queue, &mut seen, 0, frame(1, false, 100));
+        }
+        queue.advance(MS, |outcome| seen.note(outcome));
+        let times = seen.served.iter().map(|(_, at_ns, _)| *at_ns);
+        assert!(times.eq((1..=900_u64).map(|number| (number * 800).div_ceil(3))));
+    }
+}
+
+#[test]
 fn codel_drops_when_frames_waited_too_long_for_an_interval_and_then_ever_faster() {
     // Twice the rate: a frame that comes at t waits t / 2 ms.
     let mut queue = Bottleneck::new(&shape(Discipline::Codel), 1).unwrap();

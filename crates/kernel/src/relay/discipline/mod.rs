@@ -257,9 +257,10 @@ impl Bottleneck {
             }
             if let Some(frame) = taken {
                 self.serialising_bytes = frame.size_bytes;
-                let at_ns = self
-                    .serialiser
-                    .serialise(now_ns, frame.size_bytes, self.rate_bps);
+                // From its arrival, not from now, which is rounded: it begins when the serialiser is free.
+                let at_ns =
+                    self.serialiser
+                        .serialise(frame.arrival_ns, frame.size_bytes, self.rate_bps);
                 done(Outcome::Serialised {
                     at_ns,
                     bytes: frame.bytes,
