@@ -58,7 +58,7 @@ MISTAKES = [
     ),
     (
         ("model", "plan", "bsd-router", "--loss", "5"),
-        "--loss 5: expected a share of the packets from 0 to below 1: 0.001 or 0.1%",
+        "--loss 5: expected a share of the packets from 0 to 1, such as 0.001 or 0.1%",
     ),
     (
         ("router", "measure", "--load", "60"),

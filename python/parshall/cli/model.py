@@ -320,8 +320,8 @@ def plan_capacity(
     as_json: options.Json = False,
 ) -> None:
     """Find the largest load, or the smallest clock or queue, within limits of loss and latency."""
-    if not 0 <= loss < 1:
-        raise UsageError(f"--loss {loss:g}: expected a share of the packets from 0 to below 1: 0.001 or 0.1%")
+    if not 0 <= loss <= 1:
+        raise UsageError(f"--loss {loss:g}: expected a share of the packets from 0 to 1, such as 0.001 or 0.1%")
     if calibration is not None:
         from parshall.cli import model_calibration
 
