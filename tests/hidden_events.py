@@ -100,7 +100,7 @@ class HiddenEvents:
 
 
 def _locked(name: str, place: int) -> int:
-    """Open an instance, and hold it: whoever looks on from another PID namespace cannot see the process that has it."""
+    """Open an instance, and lock it, as sessions in other PID namespaces cannot see the process that has it."""
     held = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=place)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

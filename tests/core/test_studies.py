@@ -172,7 +172,7 @@ def test_bottleneck_finds_the_shapes_of_its_documents_where_they_are() -> None:
     found = findings("bottleneck", bottleneck_of_the_rfcs)
     assert {source: verdict for source, (verdict, _) in found.items()} == dict.fromkeys(sources_of("bottleneck"), True)
     assert "140.0 to 26.0 ms" in found["RFC 8289, abstract"][1]
-    assert "wait 16.0 ms in the mean behind PIE, 120.0 ms behind drop-tail" in found["RFC 8033, abstract"][1]
+    assert "wait 16.0 ms in the mean behind PIE, 120.0 ms behind drop-tail" in found["RFC 8033, target"][1]
 
 
 def test_bottleneck_finds_other_shapes_where_they_are() -> None:
@@ -184,6 +184,11 @@ def test_bottleneck_finds_other_shapes_where_they_are() -> None:
     found = verdicts("bottleneck", worse)
     # Both managed queues are equally long, which repeats without noise decide.
     assert found == dict.fromkeys(sources_of("bottleneck"), False)
+
+
+def test_pie_holds_nothing_where_a_plain_queue_is_as_short() -> None:
+    values = {"round_trip": 21.0, "round_trip_p99": 22.0, "waiting": 1.0, "throughput": 47.0, "fairness": 1.0}
+    assert verdicts("bottleneck", lambda _: values)["RFC 8033, target"] is None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 
 PEER = "10.9.0.2"
 
@@ -32,7 +31,7 @@ def talk() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as question, contextlib.suppress(ConnectionRefusedError):
         question.sendto(b"needle", (PEER, 53))
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as echo:
-        # Type 8, code 0, checksum, number, sequence number; nobody waits for the answer.
+        # An echo request: type, code, checksum, number and sequence number.
         echo.sendto(struct.pack("!BBHHH", 8, 0, 0xF7FF - 1, 0, 1), (PEER, 0))
 
 
@@ -45,4 +44,3 @@ else:
     while True:
         talk()
         print("round", flush=True)
-        time.sleep(0.05)

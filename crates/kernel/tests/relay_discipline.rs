@@ -130,6 +130,25 @@ fn a_busy_line_keeps_its_exact_rate() {
 }
 
 #[test]
+fn times_that_run_backwards_count_as_the_latest() {
+    for discipline in [Discipline::Codel, Discipline::FqCodel, Discipline::Pie] {
+        let mut queue = Bottleneck::new(&shape(discipline), 1).unwrap();
+        let mut seen = Seen::default();
+        for arrival_ns in [5 * MS, 2 * MS, 4 * MS] {
+            offer(
+                &mut queue,
+                &mut seen,
+                arrival_ns,
+                frame(1, false, FRAME_BYTES),
+            );
+        }
+        queue.advance(20 * MS, |outcome| seen.note(outcome));
+        let times: Vec<u64> = seen.served.iter().map(|(_, at_ns, _)| *at_ns).collect();
+        assert_eq!(times, [6 * MS, 7 * MS, 8 * MS]);
+    }
+}
+
+#[test]
 fn codel_drops_when_frames_waited_too_long_for_an_interval_and_then_ever_faster() {
     // Twice the rate: a frame that comes at t waits t / 2 ms.
     let mut queue = Bottleneck::new(&shape(Discipline::Codel), 1).unwrap();

@@ -67,7 +67,8 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
     shares = [parse_fraction("--loads", each) for each in loads.split(",")]
     for each, share in zip(loads.split(","), shares, strict=True):
         if not 0 < share <= LOAD_MAX:
-            raise UsageError(f"--loads {each}: expected shares of the capacity above 0, at most 2, such as 0.3 or 30%")
+            expected = f"shares of the capacity above 0, at most {LOAD_MAX:g}, such as 0.3 or 30%"
+            raise UsageError(f"--loads {each}: expected {expected}")
     calibration = Calibration.read(path)
     _warn(calibration, "validate")
     kinds = traffic.split(",")

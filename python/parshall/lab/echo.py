@@ -23,7 +23,7 @@ _INTERVAL_S = 0.02
 _LAST_S = 2.0
 # How often the server looks whether it is to end.
 _LOOK_S = 0.1
-# More precise than a count of datagrams allows.
+# Microseconds.
 _DIGITS = 3
 
 

@@ -411,12 +411,24 @@ def _measure(
                 record["ledgers"] = _sums([stretch["ledgers"] for stretch in record["stretches"]])
             else:
                 record.update(cycle.measure(site, setting, directory, planned["control"]))
+                _check_workloads(record, directory)
                 record["ledgers"] = _ledgers(record, directory)
         except ParshallError as error:
             record.update(status="failed", failure=str(error))
             record.setdefault("programs", {})
     failure: str | None = record["failure"]
     return failure
+
+
+def _check_workloads(record: dict[str, Any], directory: Path) -> None:
+    """Raise if a workload says in its result that it failed: iperf3 does so, and ends with status 0."""
+    from parshall.lab.run import Run
+
+    run = Run(directory, record)
+    for name, outcome in record["programs"].items():
+        result = run.result(name) if outcome["role"] == WORKLOAD and outcome["is_json"] else None
+        if isinstance(result, dict) and result.get("error"):
+            raise ParshallError(f"{name}: {result['error']}")
 
 
 def _ledgers(record: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -427,9 +439,6 @@ def _ledgers(record: dict[str, Any], directory: Path) -> dict[str, Any]:
     found = {}
     for name, outcome in record["programs"].items():
         result = run.result(name) if outcome["is_json"] else None
-        # iperf3 ends well, and says in its result what went wrong.
-        if outcome["role"] == WORKLOAD and isinstance(result, dict) and result.get("error"):
-            raise ParshallError(f"{name}: {result['error']}")
         ledger = result.get("ledger") if isinstance(result, dict) else None
         if not ledger:
             continue

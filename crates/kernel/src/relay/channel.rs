@@ -15,6 +15,28 @@ use std::collections::VecDeque;
 /// Name of the random generator, stored with results.
 pub const GENERATOR: &str = "Pcg64 (rand_pcg 0.10, seed_from_u64)";
 
+/// What a random sequence of a direction decides: each has its own, so that none shifts another.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose {
+    /// Which frames the link loses.
+    Loss,
+    /// How their delays vary.
+    Jitter,
+    /// Which frames the queue's discipline drops, and how it spreads flows.
+    Queue,
+}
+
+/// The seed of a random sequence of a direction (0 or 1).
+pub fn seed_of(seed: u64, direction: u64, purpose: Purpose) -> u64 {
+    let number = match purpose {
+        Purpose::Loss => direction * 2,
+        Purpose::Jitter => direction * 2 + 1,
+        Purpose::Queue => direction + 4,
+    };
+    // An odd multiplier maps numbers to seeds that never meet for one `seed`.
+    seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -45,14 +67,9 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A direction with this shape. `seed` and `direction` (0 or 1) name its two random sequences,
-    /// one for losses and one for jitter, so that the one never shifts the other.
+    /// A direction with this shape. `seed` and `direction` (0 or 1) name its random sequences, as of [`seed_of`].
     pub fn new(shape: Shape, seed: u64, direction: u64) -> Result<Self, RelayError> {
-        let sequence = |purpose: u64| {
-            // An odd multiplier maps (direction, purpose) to seeds that never meet for one `seed`.
-            let number = direction * 2 + purpose;
-            Pcg64::seed_from_u64(seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
-        };
+        let sequence = |purpose| Pcg64::seed_from_u64(seed_of(seed, direction, purpose));
         Ok(Self {
             shape: shape.checked()?,
             arrival_ns: 0,
@@ -61,8 +78,8 @@ impl Channel {
             queued_bytes: 0,
             queue_peak_packets: 0,
             departure_ns: 0,
-            loss: sequence(0),
-            jitter: sequence(1),
+            loss: sequence(Purpose::Loss),
+            jitter: sequence(Purpose::Jitter),
         })
     }
 

@@ -16,8 +16,9 @@ pub struct Direction {
     bottleneck: Option<Bottleneck>,
     channel: Channel,
     store: Store,
-    /// Bytes of the frames that wait before the channel, and their bound.
+    /// Bytes of the frames that wait before the channel.
     waiting_bytes: u64,
+    /// Bound of all bytes inside.
     memory_bytes: usize,
     ledger: DirectionLedger,
     lateness: LatenessHistogram,
@@ -95,7 +96,8 @@ impl Direction {
             return;
         }
         if let Some(bottleneck) = &mut self.bottleneck {
-            if self.waiting_bytes + length as u64 > self.memory_bytes as u64 {
+            let inside_bytes = self.waiting_bytes + self.store.inside_bytes();
+            if inside_bytes + length as u64 > self.memory_bytes as u64 {
                 self.ledger.own_lost.memory += 1;
                 return;
             }

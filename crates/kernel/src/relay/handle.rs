@@ -1,6 +1,6 @@
 //! The relay as its user sees it: request, start, status, end.
 
-use super::channel::{Channel, GENERATOR};
+use super::channel::{Channel, GENERATOR, Purpose, seed_of};
 use super::direction::Direction;
 use super::error::RelayError;
 use super::ledger::Statistics;
@@ -161,8 +161,10 @@ fn prepare(request: RelayRequest) -> Result<Worker, RelayError> {
     let scheduling = request.placement.apply()?;
     let [shape_a, shape_b] = request.shapes;
     let direction = |shape, number| {
-        Channel::new(shape, request.seed, number)
-            .map(|channel| Direction::new(channel, request.memory_bytes, request.seed ^ number))
+        Channel::new(shape, request.seed, number).map(|channel| {
+            let queue_seed = seed_of(request.seed, number, Purpose::Queue);
+            Direction::new(channel, request.memory_bytes, queue_seed)
+        })
     };
     let directions = [direction(shape_a, 0)?, direction(shape_b, 1)?];
     let template = Statistics {

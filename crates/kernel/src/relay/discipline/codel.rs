@@ -1,4 +1,4 @@
-//! CoDel, after RFC 8289: while the smallest waiting time of an interval is above a target, frames are dropped or marked,
+//! CoDel, after RFC 8289, section 5: while the smallest waiting time of an interval is above a target, frames are dropped or marked,
 //! ever faster, until it is below.
 
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::congestion_mark;
 use super::{Backlog, Waiting};
 
-/// Acceptable waiting time of a standing queue (RFC 8289, section 4.3).
+/// Acceptable waiting time of a standing queue, as RFC 8289 recommends.
 const TARGET_NS: u64 = 5_000_000;
 /// About the longest round-trip time of the flows.
 const INTERVAL_NS: u64 = 100_000_000;

@@ -6,7 +6,7 @@ use super::codel::Codel;
 use super::flow::number_of;
 use super::{Backlog, Waiting};
 
-/// Queues; flows of one number share one (RFC 8290, section 5.2.3).
+/// Queues, as many as Linux has by default; flows of one number share one.
 const QUEUES: usize = 1024;
 /// Bytes that a queue may send in its turn: a full frame of Ethernet.
 const QUANTUM_BYTES: i64 = 1514;

@@ -119,6 +119,7 @@ pub struct Bottleneck {
     backlog: Backlog,
     serialiser: Serialiser,
     rate_bps: u64,
+    arrival_ns: u64,
     /// Since when the serialiser could take a frame that waits: when it was free, or the frame came.
     ready_ns: u64,
     serialising_bytes: u64,
@@ -150,6 +151,7 @@ impl Bottleneck {
             backlog: Backlog::default(),
             serialiser: Serialiser::default(),
             rate_bps,
+            arrival_ns: 0,
             ready_ns: 0,
             serialising_bytes: 0,
             packets_max: shape.queue_packets.map_or(usize::MAX, |most| most as usize),
@@ -173,9 +175,11 @@ impl Bottleneck {
         (self.backlog.packets > 0).then(|| self.ready_ns.max(self.serialiser.free_ns()))
     }
 
-    /// A frame arrives; all that came before it are known. `done` gets what became of frames up to its arrival, and of
-    /// itself if it was dropped.
+    /// A frame arrives; all that came before it are known, and times that run backwards count as equal to the latest.
+    /// `done` gets what became of frames up to its arrival, and of itself if it was dropped.
     pub fn offer(&mut self, mut frame: Waiting, mut done: impl FnMut(Outcome)) {
+        frame.arrival_ns = frame.arrival_ns.max(self.arrival_ns);
+        self.arrival_ns = frame.arrival_ns;
         let (now_ns, length) = (frame.arrival_ns, frame.bytes.len() as u64);
         self.advance(now_ns, &mut done);
         // The frame in the serialiser is in the queue until its last bit has left.

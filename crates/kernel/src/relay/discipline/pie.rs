@@ -6,7 +6,7 @@ use rand_pcg::Pcg64;
 
 use super::congestion_mark;
 
-/// Reference of the waiting time (RFC 8033, section 4).
+/// Reference of the waiting time, as RFC 8033 recommends; so are the numbers below.
 const REFERENCE_NS: u64 = 15_000_000;
 /// Interval of the controller.
 const UPDATE_NS: u64 = 15_000_000;
@@ -117,7 +117,7 @@ impl Pie {
 
     fn update(&mut self, waited_s: f64) {
         let change = ALPHA * (waited_s - self.reference_s) + BETA * (waited_s - self.waited_s);
-        // Small probabilities change in small steps (section 4.2).
+        // Small probabilities change in small steps.
         let scale = match self.probability {
             p if p < 1e-6 => 2048.0,
             p if p < 1e-5 => 512.0,
