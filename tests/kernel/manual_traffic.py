@@ -7,6 +7,7 @@ import sys
 import threading
 
 PEER = "10.9.0.2"
+QUESTION_BYTES = 1000
 
 
 def serve() -> None:
@@ -15,8 +16,10 @@ def serve() -> None:
         print("serving", flush=True)
         while True:
             connection, _ = listener.accept()
-            with connection:
-                while connection.recv(65536):
+            # Who talks is killed amid a connection.
+            with connection, contextlib.suppress(ConnectionError):
+                # One answer to each question, however it is cut.
+                while len(connection.recv(QUESTION_BYTES, socket.MSG_WAITALL)) == QUESTION_BYTES:
                     connection.sendall(b"needle" * 1000)
 
 
@@ -24,7 +27,7 @@ def talk() -> None:
     """Send, and read what comes."""
     with socket.create_connection((PEER, 443)) as connection:
         for _ in range(3):
-            connection.sendall(bytes(1000))
+            connection.sendall(bytes(QUESTION_BYTES))
             wanted = 6000
             while wanted:
                 wanted -= len(connection.recv(wanted))

@@ -25,7 +25,7 @@ WORDS = {"CMD...": "bash talk.sh", " HOST": " 10.9.0.2 --time 1"}
 # No line takes longer: a page promises an answer.
 MOST_S = 900
 # Ends when somebody presses Ctrl-C, after so many rounds of traffic.
-ROUNDS = 5
+ROUNDS = 200
 # Lines that go on until Ctrl-C.
 ENDLESS = {
     "docs/capture-backends.md": ["parshall capture *"],
@@ -40,13 +40,11 @@ ENDLESS = {
     "docs/path.md": ["parshall path -o *"],
     "docs/pcap.md": ["parshall pcap -- *", "parshall pcap --join *", "parshall capture *"],
     "docs/rotation.md": ["parshall tcp *"],
-    "docs/show.md": ["parshall show * --follow"],
     "docs/tcp.md": ["parshall tcp -o flows.arrow"],
 }
 # Programs that say in other words, and elsewhere, that they have begun.
 READY = {
     "-- tcpdump": ("stderr", "listening on"),
-    "--follow": ("stdout", "flow"),
 }
 LOG = "parshall tcp -q -o flows.arrow -- bash talk.sh"
 LINK = """
