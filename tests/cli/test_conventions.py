@@ -235,6 +235,16 @@ def test_missing_privileges_are_a_wrong_request(arguments, root, tmp_path):
     assert_refused(result, arguments[0])
 
 
+def test_a_calibration_without_privileges_has_not_started(root, tmp_path):
+    result = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all,+dac_read_search",
+         "--ambient-caps=-all,+dac_read_search", PARSHALL, "model", "calibrate", "-o", "/tmp/nosuch.toml"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert_refused(result, "model")
+    assert "sudo parshall model calibrate ..." in result.stderr and "started" not in result.stderr
+
+
 TALKATIVE = [
     ("--help",),
     ("model", "list"),

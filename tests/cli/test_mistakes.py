@@ -64,6 +64,37 @@ MISTAKES = [
         ("router", "measure", "--load", "60"),
         "--load 60: expected a share of the capacity above 0, at most 10, such as 0.6 or 60%",
     ),
+    (
+        ("router", "measure", "--traffic", "nosuch"),
+        "--traffic nosuch: expected constant, poisson, bursts, onoff or random",
+    ),
+    (
+        ("router", "measure", "-o", "x.csv"),
+        "-o x.csv: is the name of a CSV file, and this is a Parquet file; name it x.parquet",
+    ),
+    (("tcp", "-o", "x.csv"), "-o x.csv: is the name of a CSV file, and this is a log; name it x.arrow"),
+    (
+        ("model", "sweep", "single-queue", "--over", "load_mbps=1,2", "-o", "x.parquet"),
+        "-o x.parquet: is the name of a Parquet file, and this is a table as CSV; name it x.csv",
+    ),
+    (("model", "plan", "--nosuch"), "No such option: --nosuch; see `parshall model plan --help`"),
+    (
+        ("model", "sweep", "single-queue", "--over", "load_mbps=200:800"),
+        "200:800: is not a range; expected FIRST:LAST:STEP, such as 100:1400:50",
+    ),
+    (
+        ("model", "sweep", "single-queue", "--over", "load_mbps=800:200:100"),
+        "800:200:100: ends at 200, before it begins; expected FIRST:LAST:STEP, such as 100:1400:50",
+    ),
+    (
+        ("model", "run", "bsd-router", "--set", "cpu_mhz=2GHz"),
+        "bsd-router: cpu_mhz is '2GHz'; expected a number in MHz",
+    ),
+    (
+        ("model", "run", "single-queue", "--confidence", "95"),
+        "--confidence 95: expected a share between 0 and 1, such as 0.95 or 95%",
+    ),
+    (("report", "before", "after"), "before: no such file or directory; give a log of `parshall tcp` or"),
     (("lab", "run", "siftr", "--quick", "--full"), "--quick: given beside --full; leave one out"),
     (("cpu", "--limit", "x"), "--limit x: expected percent, such as 95 or 95%"),
     (("help", "tpc"), "no command 'tpc'; did you mean `parshall tcp`?"),

@@ -213,7 +213,7 @@ def test_a_nan_in_a_measurement_is_one_line(tmp_path: Path) -> None:
         (["run", "bsd-router", "--set", "rx_ring=inf"], 2, "rx_ring is 'inf'; expected a whole number"),
         (["run", "bsd-router", "--set", "load_mbps=nan"], 2, "load_mbps is 'nan'; expected a finite number"),
         (["run", "bsd-router", "--set", "noise_us=inf"], 2, "noise_us is 'inf'; expected a finite number"),
-        (["sweep", "bsd-router", "--over", "load_mbps=5:1:1"], 2, "expected a step above 0"),
+        (["sweep", "bsd-router", "--over", "load_mbps=5:1:1"], 2, "5:1:1: ends at 1, before it begins"),
         (["figure", "9.9"], 2, "no figure '9.9'"),
     ],
 )

@@ -63,6 +63,7 @@ def test_mutated_files_run_or_are_refused(count: int) -> None:
         (router(weight=2), 'queue "ip": weight is 2; expected no weight, or the policy weighted-fair'),
         (router(station="cpv"), 'queue "ip": no station "cpv" in the model; there are cpu'),
         (router(to={"to": "out", "blocks": 1}), 'queue "ip", to: blocks is 1; expected true or false'),
+        (router(to="ipp"), 'queue "ip": to "ipp" is no queue; did you mean ip? A sink of such a name must be in'),
         (ROUTER | {"sinks": ["drain"]},
          'queue "ip": to "out" is neither a queue nor one of sinks; expected one of ip, drain'),
         (ROUTER | {"stations": [{"name": "cpu", "policies": [{"policy": "fifo"}]}]},

@@ -90,6 +90,7 @@ def test_a_file_returns_what_was_written(tmp_path):
     ("old", "new", "message"),
     [
         ("parshall calibration", "another", "format 'another'"),
+        ('format = "parshall calibration"', "", "names no format, so it is no calibration; make one with"),
         ('version = "2.0"', 'version = "1.0"', "version 1.0, this Parshall reads 2.x; calibrate again"),
         ("wait_ns = 100.0", "wait_ns = 90.0", "balance of half: parts are 690 ns of 700; calibrate again"),
         ("overload_pps = 1e+06", "overload_pps = -1.0", "overload_pps is -1.0"),

@@ -1,6 +1,7 @@
 """The search for a router's capacity, and predictions beside measurements, without a router."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parshall.errors import UsageError
-from parshall.router import measurement
+from parshall.router import capacity, measurement
 from parshall.router.capacity import Trial, search
 from parshall.router.prediction import ccdf, compare, latencies_ns, predict, single_queue
 from parshall.router.routes import DESTINATION, networks
@@ -108,6 +109,14 @@ def test_a_router_that_always_or_never_loses():
 def test_loss_may_be_allowed():
     found = search(router(100e3), **DEFAULTS | {"loss": 0.2})
     assert found.low_pps <= 125e3 * 1.001 and found.high_pps >= 125e3 * 0.999
+
+
+@pytest.mark.parametrize(("received", "is_limited"), [(1000, True), (960, True), (900, False)])
+def test_an_overload_that_the_router_forwards_is_no_overload(monkeypatch, received, is_limited):
+    ledger = {"sent": 1000, "received": received, "lost": {"queue": 1000 - received}}
+    offered = SimpleNamespace(ledger=ledger, received_pps=1e6, sent_pps=1e6)
+    monkeypatch.setattr(capacity, "offer", lambda *_: offered)
+    assert capacity.overload(None, repeats=2).is_sender_limited is is_limited
 
 
 def test_too_few_trials_decide_nothing():

@@ -28,7 +28,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 def logger(until: Callable[..., None], *words: str | Path) -> tuple[Logger, str]:
     """A log that serves its metrics, and their URL."""
     log = Logger(until, *words, "--metrics", "127.0.0.1:0")
-    port = re.search(r"metrics at port (\d+)", read_until(log.process.stderr, "metrics at port"))
+    port = re.search(r"metrics at http://127\.0\.0\.1:(\d+)/metrics", read_until(log.process.stderr, "metrics at"))
     return log, f"http://127.0.0.1:{port[1]}/metrics"
 
 

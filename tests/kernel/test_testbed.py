@@ -439,6 +439,16 @@ def test_errors_name_the_thing_the_value_and_the_remedy(bed):
         bed.link(a, b, delay_ms=1, backend="relay", offloads=True)
     with pytest.raises(UsageError, match="CPU 4000: cannot be used"):
         a.run(["true"], cpu=4000)
+    with pytest.raises(UsageError, match="CPU 4000: cannot be used"):
+        bed.host("c", cpu=4000)
+    with pytest.raises(
+        UsageError, match=r"command 'ls -l': expected program and arguments as a list, such as \['ls', '-l'\]"
+    ):
+        a.run("ls -l")
+    with pytest.raises(ParshallError, match=r"setting net.ipv4.nosuch: is none of this kernel; `sysctl -a` lists them"):
+        a.sysctl("net.ipv4.nosuch")
+    with pytest.raises(UsageError, match="has no end at 'b', which is no Host; give one of its hosts, a and b"):
+        bed.link(a, b).address("b")
     with pytest.raises(ParshallError, match="relay: CPU 900 cannot be used"):
         bed.link(a, b, delay_ms=1, backend="relay", cpu=900)
 

@@ -112,6 +112,8 @@ def run_model(
 
     if batches == 1:
         raise UsageError("--batches 1: expected 2 or more")
+    if not 0 < confidence < 1:
+        raise UsageError(f"--confidence {confidence:g}: expected a share between 0 and 1, such as 0.95 or 95%")
     with _progress(f"running {model}"):
         results = run(
             build_network(model, settings, load, calibration),
@@ -190,6 +192,7 @@ def sweep_model(
     """Run a model at every point of a grid of parameters, on all cores or on a Dask cluster."""
     from parshall.model.sweep import parse_values, sweep
 
+    options.csv_file(output)
     grid = {name: parse_values(text) for name, text in (_assignment(each, "--over") for each in over)}
     with _progress(f"running {model}") as progress:
         frame = sweep(
@@ -284,6 +287,7 @@ def validate_model(
     """Hold a calibrated model against what the router then does."""
     from parshall.cli import model_calibration
 
+    options.csv_file(output)
     with exiting_on_signals(), _progress("measuring the router", quiet=quiet) as progress:
         table = model_calibration.validate(
             calibration,
@@ -337,6 +341,8 @@ def plan_capacity(
             rows = model_calibration.plan(
                 calibration, loss, None if p99 is None else p99 * 1e6, offered, duration_s=duration, seed=seed
             )
+        if not as_json:
+            rows = [{name: "unknown" if value is None else value for name, value in row.items()} for row in rows]
         _table(rows, as_json)
         return
     if model is None:
@@ -391,6 +397,7 @@ def show_published(output: _Output = None, as_json: options.Json = False) -> Non
     """Compare the published numbers of the software-router study with the models."""
     from parshall.model.published import KINDS, check_statements, table
 
+    options.csv_file(output)
     what = "running the models for the published numbers"
     report_start("model", what, quiet=False)
     with _progress(what) as progress:

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from parshall.errors import UsageError
+from parshall.host import privileges
 from parshall.host.messages import report_start, say, show
 from parshall.host.quantities import parse_fraction
+from parshall.host.session import check_choice
 
 
 def check_output(option: str, path: Path) -> None:
@@ -27,6 +29,7 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
 
     check_output("-o", output)
     chosen = Setup(**setup)
+    privileges.require_bpf("model calibrate")
     report_start("model calibrate", "measuring the parameters of a router, for less than a minute", quiet=quiet)
     if chosen.shares_cpu:
         say("model", "calibrate: router and generator share a CPU: times include the generator's work")
@@ -60,7 +63,7 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
 def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, quiet: bool) -> Any:
     """Return the table of errors."""
     from parshall.router.calibration import Calibration
-    from parshall.router.traffic import KINDS
+    from parshall.router.traffic import PACED
     from parshall.router.validation import LOAD_MAX
     from parshall.router.validation import validate as measure
 
@@ -72,8 +75,9 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
     calibration = Calibration.read(path)
     _warn(calibration, "validate")
     kinds = traffic.split(",")
-    if unknown := [kind for kind in kinds if kind not in KINDS or kind == "none"]:
-        raise UsageError(f"--traffic {unknown[0]}: expected constant, bursts, poisson, onoff or random")
+    for kind in kinds:
+        check_choice("--traffic", kind, PACED)
+    privileges.require_bpf("model validate")
     report_start("model validate", "measuring a router beside its model", quiet=quiet)
     found = measure(calibration, kinds=kinds, loads=shares, **workload)
     table = found.table()

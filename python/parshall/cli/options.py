@@ -26,6 +26,15 @@ from parshall.host.quantities import (
 
 HELP_NAMES = ["-h", "--help"]
 _LARGEST_RING = "256M"
+# What the end of a file's name says to other tools.
+_KINDS = {
+    **dict.fromkeys((".pcap", ".pcapng", ".cap"), "a capture"),
+    ".arrow": "an Arrow file",
+    ".csv": "a CSV file",
+    ".json": "a JSON file",
+    ".parquet": "a Parquet file",
+    ".toml": "a TOML file",
+}
 
 
 def _parsed(
@@ -115,11 +124,22 @@ def numbers_option(*names: str, help: str) -> Any:
     return _parsed(parse_numbers, "N[,N...]", names, help)
 
 
-def log_file(path: Path | None) -> Path | None:
-    """Return the name of a log, which must not be that of a capture: other tools would take it for one."""
-    if path is not None and {".pcap", ".pcapng", ".cap"} & set(path.suffixes[-2:]):
-        raise UsageError(f"-o {path}: is the name of a capture, and this is a log; name it {path.stem}.arrow")
+def named_for(path: Path | None, what: str, suffix: str) -> Path | None:
+    """Return the name of an output file, which must not be that of another kind: other tools would go by it."""
+    kinds = [_KINDS[each] for each in path.suffixes[-2:] if each in _KINDS and each != suffix] if path else []
+    if path is not None and kinds:
+        raise UsageError(f"-o {path}: is the name of {kinds[-1]}, and this is {what}; name it {path.stem}{suffix}")
     return path
+
+
+def log_file(path: Path | None) -> Path | None:
+    """Return the name of a log, which must not be that of another kind of file."""
+    return named_for(path, "a log", ".arrow")
+
+
+def csv_file(path: Path | None) -> Path | None:
+    """Return the name of a table, which must not be that of another kind of file."""
+    return named_for(path, "a table as CSV", ".csv")
 
 
 Interface = Annotated[str, typer.Option("-i", "--interface", metavar="IF", help="Network interface")]

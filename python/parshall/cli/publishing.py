@@ -31,7 +31,7 @@ def published(
 
             server = stack.enter_context(Server(metrics, address))
             if not quiet:
-                say(instrument, f"metrics at port {server.port}")
+                say(instrument, f"metrics at {server.url}")
         if url is not None:
             from parshall.metrics.otlp import Exporter
 

@@ -148,7 +148,10 @@ def logs_of(inputs: list[Path]) -> list[Path]:
         elif exists(path):
             found.append(path)
         else:
-            raise UsageError(f"{path}: no such file; give a log of `parshall tcp` or `parshall path`")
+            raise UsageError(
+                f"{path}: no such file or directory; give a log of `parshall tcp` or `parshall path`, what "
+                "`parshall path --json` printed, or the directory of a study"
+            )
     return found
 
 

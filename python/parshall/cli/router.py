@@ -14,6 +14,7 @@ from parshall.cli.options import count_option, rate_option, share_option, time_o
 from parshall.errors import ParshallError, UsageError
 from parshall.host.messages import progress_line, report_start, say, show
 from parshall.host.quantities import many
+from parshall.host.session import check_choice
 from parshall.host.stopping import exiting_on_signals
 from parshall.host.whole_file import new_file
 
@@ -80,6 +81,7 @@ def measure_router(
     """Measure when each packet arrives at a router in a testbed, and when it leaves."""
     from parshall.router import RouterTestbed, Setup, Traffic, measure, overload, zero_loss
     from parshall.router.prediction import latencies_ns
+    from parshall.router.traffic import PACED
 
     if load is not None and pps is not None:
         raise UsageError("--load: given beside --pps; give one of them")
@@ -87,6 +89,8 @@ def measure_router(
         raise UsageError(f"--load {load:g}: expected a share of the capacity above 0, at most 10, such as 0.6 or 60%")
     if calibration is not None:
         check_output("--calibrate", calibration)
+    options.named_for(output, "a Parquet file", ".parquet")
+    check_choice("--traffic", traffic, PACED)
     setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu)
     workload = Traffic(traffic, pps or 100_000, sizes, flows, seed)
     # The file is opened first: what was measured must not be lost for a name that cannot be written.
@@ -94,19 +98,26 @@ def measure_router(
         exiting_on_signals(),
         contextlib.nullcontext() if output is None else new_file(output, "wb") as opened,
         RouterTestbed(setup) as bed,
+        progress_line("router", "measuring", quiet=quiet) as progress,
     ):
         _warn(setup)
         report_start("router", f"measuring a router, {receive}", quiet=quiet)
         capacity, beyond, text = None, None, ""
         if load is not None:
-            found = zero_loss(bed, Traffic("constant", sizes=sizes, flows=flows, seed=seed), **_SHORT)
+            constant = Traffic("constant", sizes=sizes, flows=flows, seed=seed)
+            found = zero_loss(bed, constant, **_SHORT, progress=lambda each: progress(f"capacity, {each}"))
             capacity = found.describe()
             text = _capacity_line(found)
+            progress("overload")
             beyond = vars(overload(bed, workload, count=_OVERLOAD_PACKETS, repeats=1))
             if not found.pps:
                 raise UsageError("--load: the router loses packets at every rate; give a rate by --pps")
             workload = Traffic(traffic, load * found.pps, sizes, flows, seed)
-        is_calibrated = calibration is not None and _calibrate(bed, calibration, workload)
+        is_calibrated = False
+        if calibration is not None:
+            progress("calibrating")
+            is_calibrated = _calibrate(bed, calibration, workload)
+        progress(f"measuring {traffic} traffic, {workload.pps:,.0f} packets/s")
         found_packets = measure(bed, workload, count or max(1, round(duration * workload.pps)))
         quantiles = _quantiles(latencies_ns(found_packets.table) / 1e3)
         result = {
@@ -179,7 +190,9 @@ def measure_capacity(
 ) -> None:
     """Search the highest rate without loss, and measure the rate under overload."""
     from parshall.router import RouterTestbed, Setup, Traffic, overload, zero_loss
+    from parshall.router.traffic import PACED
 
+    check_choice("--traffic", traffic, PACED)
     setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu)
     workload = Traffic(traffic, sizes=sizes, flows=flows, seed=seed)
     with exiting_on_signals(), RouterTestbed(setup) as bed:
@@ -204,6 +217,12 @@ def measure_capacity(
     show(_capacity_line(found))
     show(f"overload  {beyond.pps:,.0f} packets/s ({beyond.low_pps:,.0f} to {beyond.high_pps:,.0f})")
     show(f"          of {beyond.sent_pps:,.0f} offered, {beyond.lost_share:.1%} lost: {_places(beyond.lost)}")
+    if beyond.is_sender_limited:
+        say(
+            "router",
+            "overload: the generator could not send more than the router forwards, so the rate under overload is "
+            "higher; give the generator a CPU of its own (--sender-cpu)",
+        )
 
 
 def _calibrate(bed: Any, path: Path, workload: Any) -> bool:

@@ -28,9 +28,14 @@ def command_of(name: str) -> TyperCommand | TyperGroup:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(name=name, **getattr(module, "COMMAND_SETTINGS", {}))(module.command)
     command = cast(TyperCommand | TyperGroup, typer.main.get_command(app))
-    for subcommand in getattr(command, "commands", {}).values():
+    subcommands = list(getattr(command, "commands", {}).values())
+    for subcommand in subcommands:
         # Without a short help, typer truncates the first sentence to the width of the line.
         subcommand.short_help = (subcommand.help or "").split("\n\n")[0].rstrip(".")
+    for option in (option for each in (command, *subcommands) for option in each.params):
+        if option.metavar == "TIME" and isinstance(option.default, float):
+            # The help shows it, and its unit with it.
+            option.default = f"{option.default:g}s"
     return command
 
 

@@ -32,8 +32,9 @@ class Server:
         except OSError as error:
             reason = error.strerror or error
             raise UsageError(f"--metrics {address}: {reason}; name another address or port") from None
-        self.port: int = self._server.server_port
-        """The port that it has."""
+        host, port = self._server.server_address[:2]
+        self.url: str = f"http://{f'[{host}]' if ':' in str(host) else host}:{port}/metrics"
+        """Where it serves them."""
 
     def __enter__(self) -> "Server":
         return self

@@ -1,5 +1,6 @@
 """The description of a network of queues: built step by step, or read from a TOML or JSON file."""
 
+import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ from parshall.model.schema import excerpt, suggestion, transitions, validated
 if TYPE_CHECKING:
     from parshall._native import Network
 
+# How alike a place and a queue must be, as by `difflib`, for one to be a misspelt other.
+_MISSPELT = 0.8
 # Larger files do not describe a network; recorded values are arguments of the run.
 FILE_BYTES_MAX = 64 << 20
 
@@ -205,9 +208,18 @@ def from_dict(data: Any, origin: str = "the model") -> Model:
     known = set(model.classes)
     named = dict.fromkeys(source.setdefault("class", source["name"]) for source in model.sources)
     model.classes += [name for name in named if name not in known]
-    if model.sinks:
+    queues = [queue["name"] for queue in model.queues]
+    if not model.sinks:
+        for part, place in model._destinations():
+            near = difflib.get_close_matches(place, queues, n=1, cutoff=_MISSPELT) if place not in queues else []
+            if near:
+                raise UsageError(
+                    f"{origin}: {part}: to {excerpt(place)} is no queue; did you mean {near[0]}? A sink of such a name "
+                    "must be in a list, sinks"
+                )
+    else:
         # A list of sinks must be complete, so that a misspelt queue does not become a sink.
-        places = dict.fromkeys([*(queue["name"] for queue in model.queues), *model.sinks])
+        places = dict.fromkeys([*queues, *model.sinks])
         for part, place in model._destinations():
             if place not in places:
                 remedy = suggestion(place, list(places))

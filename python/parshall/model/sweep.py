@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,7 +15,6 @@ from parshall.model.network import Model
 from parshall.model.simulation import Results, run
 from parshall.model.variation import build, main_sink, resolve, title
 
-_RANGE = re.compile(r"([^:]+):([^:]+):([^:]+)")
 # Maximum number of points; more are a typing error.
 POINTS_MAX = 100_000
 
@@ -29,15 +27,18 @@ def parse_values(text: str) -> list[str | float]:
     UsageError
         A range is not numeric, or does not end.
     """
-    match = _RANGE.fullmatch(text)
-    if not match:
+    if ":" not in text:
         return [_number(part) for part in text.split(",")]
     try:
-        first, last, step = (float(part) for part in match.groups())
+        first, last, step = (float(part) for part in text.split(":"))
     except ValueError:
-        raise UsageError(f"{text!r}: is not a range; expected FIRST:LAST:STEP, such as 100:1400:50") from None
-    if step <= 0 or last < first or (last - first) / step > POINTS_MAX:
-        raise UsageError(f"{text!r}: expected a step above 0, LAST at least FIRST, and a limited number of points")
+        raise UsageError(f"{text}: is not a range; expected FIRST:LAST:STEP, such as 100:1400:50") from None
+    if not step > 0:
+        raise UsageError(f"{text}: the step is {step:g}; expected a step above 0, as in 100:1400:50")
+    if not last >= first:
+        raise UsageError(f"{text}: ends at {last:g}, before it begins; expected FIRST:LAST:STEP, such as 100:1400:50")
+    if not (last - first) / step <= POINTS_MAX:
+        raise UsageError(f"{text}: has more than {POINTS_MAX:,} points; expected a larger step")
     return [round(first + number * step, 9) for number in range(int((last - first) / step + 1e-9) + 1)]
 
 

@@ -504,6 +504,8 @@ class Overload(Object):
     """Share of the packets that were lost."""
     lost: dict[str, int]
     """Packets lost by place."""
+    is_sender_limited: bool
+    """Whether the generator sent hardly more than the router forwarded, whose rate under overload is then higher."""
 
 
 class Trial(Object):

@@ -200,9 +200,9 @@ class Calibration:
             raise ParshallError(f"{path}: not TOML: {error}; calibrate again") from None
         kind, version = data.pop("format", None), str(data.pop("version", ""))
         if kind != FORMAT:
+            found = "names no format" if kind is None else f"is of the format {brief(repr(kind))}"
             raise ParshallError(
-                f"{path}: a file of the format {brief(repr(kind))}, expected {FORMAT!r}; make one with: parshall model "
-                "calibrate"
+                f"{path}: {found}, so it is no calibration; make one with: parshall model calibrate -o FILE"
             )
         if version.partition(".")[0] != str(MAJOR):
             raise ParshallError(

@@ -30,6 +30,8 @@ CONFIDENCE = 0.95
 # trial ends as expected and when not.
 _BETS = (0.5, 0.9)
 _STEP, _BACK = 1 / 20, 8
+# Share of the packets that an overload loses at least.
+_OVERLOADED_SHARE = 0.05
 # After so many expected results the steps grow: enough has been won at these rates.
 _WON, _GROWTH = 10, 1.5
 
@@ -100,6 +102,8 @@ class Overload:
         Share of the packets that were lost.
     lost : dict
         Packets lost by place, of all repeats.
+    is_sender_limited : bool
+        Whether the generator sent hardly more than the router forwarded, whose rate under overload is then higher.
     """
 
     pps: float
@@ -108,6 +112,7 @@ class Overload:
     sent_pps: float
     lost_share: float
     lost: dict[str, int]
+    is_sender_limited: bool
 
 
 def zero_loss(
@@ -302,13 +307,15 @@ def overload(
     rates = [run.received_pps for run in runs]
     lost = {place: sum(run.ledger["lost"][place] for run in runs) for place in runs[0].ledger["lost"]}
     sent = sum(run.ledger["sent"] for run in runs)
+    lost_share = sum(lost.values()) / max(1, sent)
     return Overload(
         float(np.mean(rates)),
         min(rates),
         max(rates),
         float(np.mean([run.sent_pps for run in runs])),
-        sum(lost.values()) / max(1, sent),
+        lost_share,
         lost,
+        lost_share < _OVERLOADED_SHARE,
     )
 
 

@@ -19,6 +19,8 @@ GAPS = {
     "none": "none",
 }
 KINDS = tuple(GAPS)
+# Those that have a rate, and so are a user's to choose.
+PACED = tuple(kind for kind in KINDS if kind != "none")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Hosts: network namespaces in which programs run."""
 
+import errno
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +41,9 @@ class Host:
         self.interface_count = 0
         self._owner_prefix = owner_prefix
         self._programs: list[subprocess.Popen[Any]] = []
+        # A CPU that cannot be used is a mistake here, not at the first program.
+        with _on_cpu(cpu):
+            pass
         self.path = namespaces.create(namespace)
         with self.enter(), route_socket() as route:
             (loopback,) = route.link_lookup(ifname="lo")
@@ -82,6 +87,11 @@ class Host:
         UsageError
             The CPU cannot be used.
         """
+        if isinstance(command, str | os.PathLike):
+            raise UsageError(
+                f"host {self.name}: command {str(command)!r}: expected program and arguments as a list, such as "
+                f"{shlex.split(str(command)) or ['ls', '-l']}"
+            )
         environment = {**(os.environ if env is None else env), OWNER_VARIABLE: self._owner_prefix}
 
         # Namespace and affinity belong to a thread, and a child inherits them.
@@ -218,7 +228,8 @@ class Host:
                 return path.read_text().strip()
         except OSError as error:
             assignment = "" if value is None else f" to {value}"
-            raise ParshallError(f"host {self.name}: setting {name}{assignment}: {error.strerror}") from error
+            reason = "is none of this kernel; `sysctl -a` lists them" if error.errno == errno.ENOENT else error.strerror
+            raise ParshallError(f"host {self.name}: setting {name}{assignment}: {reason}") from error
 
     def route(self, destination: str, gateway: str) -> None:
         """Add a route, for testbeds with hosts that forward (``net.ipv4.ip_forward``).

@@ -83,7 +83,9 @@ class Link:
         for end in self.ends:
             if end.host is host:
                 return end
-        raise UsageError(f"link: {self!r} has no end at host {host.name}; name one of its hosts")
+        known = " and ".join(end.host.name for end in self.ends)
+        found = f"host {host.name}" if isinstance(host, Host) else f"{host!r}, which is no Host"
+        raise UsageError(f"link: {self!r} has no end at {found}; give one of its hosts, {known}")
 
     def interface(self, host: Host) -> str:
         """Return the name of a host's interface on this link."""

@@ -41,17 +41,18 @@ def parameters(name: str, settings: dict[str, str | float]) -> Traffic:
     for key, value in settings.items():
         if key not in known:
             raise UsageError(f"{name}: no parameter {key!r}; there are {', '.join(known)}")
-        values[key] = _value(f"{name}: {key}", value, type(known[key].default))
+        unit = known[key].metadata["unit"]
+        values[key] = _value(f"{name}: {key}", value, type(known[key].default), f" in {unit}" if unit else "")
         if known[key].metadata["above_zero"] and not values[key] > 0:
             raise UsageError(f"{name}: {key} is {values[key]:g}; expected a number above 0")
     return replace(MODELS[name](), **values)
 
 
-def _value(what: str, value: str | float, kind: Any) -> Any:
+def _value(what: str, value: str | float, kind: Any, unit: str) -> Any:
     """Convert a value to the type of its parameter: text, a finite number or a whole number (such as 128.0)."""
     if kind is str:
         return str(value)
-    expected = "a whole number" if kind is int else "a number"
+    expected = ("a whole number" if kind is int else "a number") + unit
     try:
         number = float(value)
     except ValueError:
@@ -59,5 +60,5 @@ def _value(what: str, value: str | float, kind: Any) -> Any:
     if kind is int and not number.is_integer():
         raise UsageError(f"{what} is {value!r}; expected {expected}")
     if not math.isfinite(number):
-        raise UsageError(f"{what} is {value!r}; expected a finite number")
+        raise UsageError(f"{what} is {value!r}; expected a finite number{unit}")
     return kind(number)
