@@ -135,6 +135,8 @@ static void use_in_threads(int is_changing) {
     open_capture();
     fprintf(stderr, "ready\n");
     pthread_create(&reader, NULL, read_all, is_changing ? pcap : NULL);
+    // On a busy machine the others could be done before the first frame is sent.
+    while (!atomic_load(&delivered)) sched_yield();
     for (int number = 0; number < count; number++) pthread_create(&threads[number], NULL, others[number], NULL);
     for (int number = 0; number < count; number++) join(threads[number], "a thread", NULL);
     fprintf(stderr, "done\n");

@@ -84,8 +84,9 @@ def transferred(router, payload_bytes):
         transfer(active, passive, payload_bytes)
 
 
-def check_losses(table, witness, reason, places):
-    """Fail unless the drops are those of the witness, and each retransmission repairs one of them."""
+def check_losses(table, edges, reason, places):
+    """Fail unless the drops are those of the witness, and each retransmission repairs one of them; return how often each was dropped."""
+    witness = dropped_between(*edges)
     data = toward_sink(table)
     lost = data.filter(pl.col("drop_reason").is_in(reason))
     found = Counter(lost["tcp_seq"].to_list())
@@ -93,19 +94,24 @@ def check_losses(table, witness, reason, places):
     assert witness
     assert set(lost["place"]) <= places
     rows = {row["row"]: row for row in data.to_dicts()}
-    assert not lost.filter(pl.col("sent_again_row").is_null()).to_dicts(), "lost for ever"
     for row in lost.to_dicts():
+        if row["sent_again_row"] is None:
+            # On a busy machine a segment may be sent again although it arrives, and this copy be dropped.
+            arrived_s = [packet.time_s for packet in edges[1] if packet.seq == row["tcp_seq"]]
+            assert arrived_s and arrived_s[0] < row["time"].timestamp(), (row, arrived_s)
+            continue
         again = rows[row["sent_again_row"]]
         assert again["is_retransmission"] and again["first_stage"] != "start_xmit"
         assert again["tcp_seq"] <= row["tcp_seq"] < again["tcp_seq"] + again["payload_bytes"]
         assert again["time"] > row["time"] and row["sent_again_ns"] > 0
     again = data.filter(pl.col("is_retransmission") & (pl.col("tcp_match") != "none"))
     again = again.filter(pl.col("tcp_seq").is_in(list(witness)) & pl.col("lost_row").is_not_null())
-    assert set(again["tcp_seq"]) == set(witness)
+    assert set(again["tcp_seq"]) == set(lost.drop_nulls("sent_again_row")["tcp_seq"])
     for row in again.to_dicts():
         copy = rows[row["lost_row"]]
         assert copy["drop_reason"] in reason and copy["time"] < row["time"]
         assert copy["tcp_seq"] == row["tcp_seq"]
+    return witness
 
 
 def drop_every(router, number):
@@ -122,9 +128,8 @@ def test_each_retransmission_has_the_copy_that_a_firewall_dropped(router, tmp_pa
     drop_every(router, 40)
     with followed(tmp_path, router):
         edges = seen_at_edges(router, tmp_path, until, lambda: transferred(router, 2_000_000))
-    witness = dropped_between(*edges)
     table = timeline_of(tmp_path)
-    check_losses(table, witness, {"NETFILTER_DROP"}, {"receive"})
+    witness = check_losses(table, edges, {"NETFILTER_DROP"}, {"receive"})
     text = router.router.run(["nft", "-j", "list", "table", "ip", "t"]).stdout
     counters = [
         part["counter"]["packets"]
@@ -150,10 +155,9 @@ def test_each_retransmission_has_the_copy_that_a_full_queue_dropped(router, tmp_
     assert done.returncode == 0, done.stderr
     with followed(tmp_path, router):
         edges = seen_at_edges(router, tmp_path, until, lambda: transferred(router, 1_000_000))
-    witness = dropped_between(*edges)
     table = timeline_of(tmp_path)
     reasons = {"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED"}
-    check_losses(table, witness, reasons, {"queue", "qdisc_enqueue"})
+    witness = check_losses(table, edges, reasons, {"queue", "qdisc_enqueue"})
     text = router.router.run(["tc", "-s", "-j", "qdisc", "show", "dev", router.out_if]).stdout
     assert json.loads(text)[0]["drops"] == witness.total()
     queued = toward_sink(table).filter((pl.col("path") == "forwarded") & pl.col("qdisc_dequeue_ns").is_not_null())
