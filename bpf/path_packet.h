@@ -46,6 +46,7 @@ struct {
 #define REFUSED BIT(29) /* by a full accept queue */
 #define JOINED BIT(30) /* to another packet, or others to it */
 #define SEGMENTED BIT(31) /* by software GSO */
+_Static_assert(BIT(STAGE_PAD) <= CAME_IN, "stages: their bits end below the marks");
 
 enum { FILTERED = 1, THINNED = 2 };
 
@@ -66,7 +67,7 @@ struct path_packet {
 	__u8 is_ignored;    /* FILTERED or THINNED */
 	__u8 stacked_bytes; /* low bits of its length when it was STACKED */
 	__u32 reason;
-	__u32 offset_ns[STAGE_PAD];
+	__u32 offset_ns[EVEN(STAGE_PAD)];
 };
 
 /* Elements are looked up by masked numbers; max_entries is a power of two. */

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const OBJECTS: [&str; 6] = ["af_xdp", "capture", "edge", "generate", "path", "tcp"];
 /// Older compilers lack section names and builtins that the programs use.
 const CLANG_MAJOR_MIN: u32 = 15;
 const WITHOUT_KERNEL: &str = "Reading, converting and modelling need no clang: pip install . --config-settings=build-args=--no-default-features";
@@ -29,7 +28,9 @@ fn main() {
     let clang = find_clang();
     let flags =
         fs::read_to_string(bpf.join("compiler-flags")).expect("bpf/compiler-flags is there");
-    for object in OBJECTS {
+    let objects = objects_of(bpf);
+    list(&objects, &out.join("objects.rs"));
+    for object in objects {
         let mut command = Command::new(&clang);
         command
             .args(flags.split_whitespace())
@@ -65,6 +66,26 @@ fn main() {
             )),
         }
     }
+}
+
+/// Names of the sources, without `.bpf.c`.
+fn objects_of(bpf: &Path) -> Vec<String> {
+    let sources = fs::read_dir(bpf).expect("bpf/ can be read");
+    let mut names: Vec<_> = sources
+        .filter_map(|source| source.ok()?.file_name().into_string().ok())
+        .filter_map(|name| name.strip_suffix(".bpf.c").map(String::from))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Writes the array of all objects that `src/programs/compiled.rs` includes.
+fn list(objects: &[String], path: &Path) {
+    let rows: Vec<_> = objects
+        .iter()
+        .map(|name| format!("compiled_object!({name:?})"))
+        .collect();
+    fs::write(path, format!("&[{}]", rows.join(", "))).expect("cargo's OUT_DIR can be written");
 }
 
 /// Ends the build with one line, without a trace of this program.

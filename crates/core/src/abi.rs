@@ -3,6 +3,8 @@
 //! This file holds layouts only. A test of the kernel crate compares every size and offset with the BTF of
 //! the compiled eBPF objects, so this file cannot drift from the header.
 
+use crate::stage::{PATH_STAGE_COUNT, STAGE_PAD};
+
 /// Bytes of a lane before its data.
 pub const LANE_HEADER_BYTES: usize = 4096;
 /// Bytes behind a lane's data for the end of its last record, in rings of small records.
@@ -26,10 +28,6 @@ pub const RECORD_PATH: u16 = 5;
 /// `record_header.kind` of a [`PathReadRecord`].
 pub const RECORD_READ: u16 = 6;
 
-/// Number of stages of the path instrument, with one that is none; see `enum path_stage`.
-pub const PATH_STAGE_COUNT: usize = 23;
-/// The number that stands for the whole path in a [`PathHistogram`].
-pub const STAGE_PAD: usize = 22;
 /// Number of code paths; see `enum path_code`.
 pub const PATH_CODE_COUNT: usize = 10;
 /// Maximum instructions of the path instrument's filter.
@@ -168,14 +166,25 @@ pub unsafe trait Plain: Copy + 'static {}
 unsafe impl Plain for u64 {}
 
 macro_rules! plain {
-    ($($(#[$doc:meta])* struct $name:ident = $size:literal { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* })*) => {$(
+    ($($(#[$doc:meta])* struct $name:ident { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
         #[repr(C)]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, non_snake_case)]
         pub struct $name { $($(#[$fdoc])* pub $field: $type,)* }
 
-        const _: () = assert!(size_of::<$name>() == $size);
+        const _: () = assert!(
+            size_of::<$name>() == 0 $(+ size_of::<$type>())*,
+            concat!(stringify!($name), " has padding that is not a field")
+        );
+
+        impl Default for $name {
+            /// All zero.
+            fn default() -> Self {
+                // SAFETY: every bit pattern is a valid value.
+                unsafe { std::mem::zeroed() }
+            }
+        }
 
         impl $name {
             /// Name, offset and size of every field, to compare with the header.
@@ -184,8 +193,7 @@ macro_rules! plain {
             ];
         }
 
-        // SAFETY: repr(C) of integers and arrays of integers only; the size assertion together
-        // with the field-by-field comparison in the tests leaves no implicit padding.
+        // SAFETY: repr(C) of integers and arrays of integers only; the size is that of the fields.
         unsafe impl Plain for $name {}
     )*
 
@@ -197,30 +205,30 @@ macro_rules! plain {
 
 plain! {
     /// See `struct record_header`.
-    struct RecordHeader = 24 {
+    struct RecordHeader {
         stamp: u64,
         lane_seq: u64,
         length_bytes: u32,
         kind: u16,
         hook: u16,
     }
-    /// See `struct lane_header`. (Arrays of more than 32 elements have no default.)
-    struct LaneHeader = 576 {
+    /// See `struct lane_header`.
+    struct LaneHeader {
         reserved_bytes: u64,
         committed_bytes: u64,
         quiet_bytes: u64,
         records: u64,
         dropped_records: u64,
         pad: [u64; 3],
-        boundary: [[u64; 32]; LANE_INDEX_SLOTS / 32],
+        boundary: [u64; LANE_INDEX_SLOTS],
     }
     /// See `struct lane_readers`.
-    struct LaneReaders = 520 {
+    struct LaneReaders {
         active: u64,
-        position_bytes: [[u64; 32]; RING_READERS_MAX / 32],
+        position_bytes: [u64; RING_READERS_MAX],
     }
     /// See `struct hook_counters`.
-    struct HookCounters = 64 {
+    struct HookCounters {
         seen: u64,
         filtered: u64,
         due: u64,
@@ -231,7 +239,7 @@ plain! {
     }
     /// See `struct ring_layout`.
     #[derive(serde::Serialize, serde::Deserialize)]
-    struct RingLayout = 48 {
+    struct RingLayout {
         size_bytes: u64,
         part_shift: u64,
         secret: u64,
@@ -240,14 +248,14 @@ plain! {
         writers_alone: u64,
     }
     /// See `struct reader_time`.
-    struct ReaderTime = 24 {
+    struct ReaderTime {
         thread: u32,
         pad: u32,
         softirq_from_ns: u64,
         softirq_ns: u64,
     }
     /// See `struct tcp_options`.
-    struct TcpOptions = 544 {
+    struct TcpOptions {
         inbound_layout: RingLayout,
         packet_layout: RingLayout,
         flow_layout: RingLayout,
@@ -266,7 +274,7 @@ plain! {
         pid_namespace: u32,
     }
     /// See `struct tcp_state_record`.
-    struct TcpStateRecord = 176 {
+    struct TcpStateRecord {
         header: RecordHeader,
         time_ns: u64,
         flow_seq: u64,
@@ -312,7 +320,7 @@ plain! {
         dupthresh_segments: u8,
     }
     /// See `struct tcp_flow_record`.
-    struct TcpFlowRecord = 160 {
+    struct TcpFlowRecord {
         header: RecordHeader,
         time_ns: u64,
         socket_cookie: u64,
@@ -335,7 +343,7 @@ plain! {
         pad: u32,
     }
     /// See `struct tcp_listener`.
-    struct TcpListener = 120 {
+    struct TcpListener {
         syns_refused: u64,
         acks_refused: u64,
         first_refused_ns: u64,
@@ -357,7 +365,7 @@ plain! {
         pad: u32,
     }
     /// See `struct flow_state`. A union has the name of its first member.
-    struct FlowState = 104 {
+    struct FlowState {
         packets_seen: u64,
         packets_due: u64,
         packets_dropped: u64,
@@ -382,7 +390,7 @@ plain! {
         unused: u16,
     }
     /// See `struct planned_packet`.
-    struct PlannedPacket = 16 {
+    struct PlannedPacket {
         time_ns: u64,
         flow: u16,
         ip_bytes: u16,
@@ -390,11 +398,11 @@ plain! {
         transport_checksum: u16,
     }
     /// See `struct flow_header`.
-    struct FlowHeader = 80 {
+    struct FlowHeader {
         words: [u64; HEADER_WORDS_MAX],
     }
     /// See `struct generate_options`.
-    struct GenerateOptions = 64 {
+    struct GenerateOptions {
         plan_mask: u32,
         buffer_bytes: u32,
         written_bytes: u32,
@@ -413,7 +421,7 @@ plain! {
         sequence_step: u32,
     }
     /// See `struct generate_state`.
-    struct GenerateState = 128 {
+    struct GenerateState {
         drawn: u64,
         end: u64,
         stop: u64,
@@ -430,7 +438,7 @@ plain! {
         replayed: u64,
     }
     /// See `struct edge_options`.
-    struct EdgeOptions = 24 {
+    struct EdgeOptions {
         capacity: u32,
         port: u32,
         is_recording: u32,
@@ -439,13 +447,13 @@ plain! {
         pad: u32,
     }
     /// See `struct edge_time`.
-    struct EdgeTime = 16 {
+    struct EdgeTime {
         time_ns: u64,
         bytes: u32,
         pad: u32,
     }
     /// See `struct edge_account`.
-    struct EdgeAccount = 72 {
+    struct EdgeAccount {
         packets: u64,
         bytes: u64,
         recorded: u64,
@@ -457,7 +465,7 @@ plain! {
         timed: u64,
     }
     /// See `struct tcp_flow_end_record`.
-    struct TcpFlowEndRecord = 104 {
+    struct TcpFlowEndRecord {
         header: RecordHeader,
         time_ns: u64,
         packets_seen: u64,
@@ -476,14 +484,14 @@ plain! {
         retransmits_refused: u32,
     }
     /// See `struct capture_verdict`.
-    struct CaptureVerdict = 24 {
+    struct CaptureVerdict {
         seen: u64,
         subscribers: u64,
         snaplen: u32,
         unfiltered_snaplen: u32,
     }
     /// See `struct capture_options`.
-    struct CaptureOptions = 56 {
+    struct CaptureOptions {
         layout: RingLayout,
         hook: u16,
         interface: u16,
@@ -491,7 +499,7 @@ plain! {
         discard: u16,
     }
     /// See `struct capture_record`.
-    struct CaptureRecord = 56 {
+    struct CaptureRecord {
         header: RecordHeader,
         time_ns: u64,
         subscribers: u64,
@@ -504,7 +512,7 @@ plain! {
         direction: u8,
     }
     /// See `struct path_options`.
-    struct PathOptions = 176 {
+    struct PathOptions {
         layout: RingLayout,
         cgroup_id: u64,
         interfaces: [u32; PATH_INTERFACES_MAX],
@@ -524,7 +532,7 @@ plain! {
         unused: u32,
     }
     /// See `struct path_identity`.
-    struct PathIdentity = 96 {
+    struct PathIdentity {
         socket_cookie: u64,
         cgroup_id: u64,
         netns_inode: u32,
@@ -548,10 +556,10 @@ plain! {
         destination: [u8; 16],
     }
     /// See `struct path_record`.
-    struct PathRecord = 240 {
+    struct PathRecord {
         header: RecordHeader,
         time_ns: u64,
-        offset_ns: [u32; STAGE_PAD],
+        offset_ns: [u32; STAGE_PAD.next_multiple_of(2)],
         seen: u32,
         stolen_ns: u32,
         interface_out: u32,
@@ -565,7 +573,7 @@ plain! {
         identity: PathIdentity,
     }
     /// See `struct path_read_record`.
-    struct PathReadRecord = 88 {
+    struct PathReadRecord {
         header: RecordHeader,
         time_ns: u64,
         ready_ns: u64,
@@ -577,7 +585,7 @@ plain! {
         command: [u8; 16],
     }
     /// See `struct path_key`.
-    struct PathKey = 56 {
+    struct PathKey {
         source: [u8; 16],
         destination: [u8; 16],
         source_port: u16,
@@ -587,7 +595,7 @@ plain! {
         code: u64,
     }
     /// See `struct path_account`.
-    struct PathAccount = 192 {
+    struct PathAccount {
         seen: u64,
         filtered: u64,
         thinned: u64,
@@ -601,90 +609,58 @@ plain! {
         without_histogram: u64,
         pad: [u64; 4],
     }
+    /// See `struct path_histogram`.
+    struct PathHistogram {
+        /// Packets that ended.
+        packets: u64,
+        /// Sum of each stage's times.
+        sum_ns: [u64; PATH_STAGE_COUNT],
+        /// The longest time of each stage.
+        max_ns: [u32; PATH_STAGE_COUNT.next_multiple_of(2)],
+        /// Times of each stage, by bucket.
+        counts: [[u32; PATH_BUCKETS]; PATH_STAGE_COUNT],
+    }
+    /// See `struct path_wait`.
+    struct PathWait {
+        /// Packets.
+        packets: u64,
+        /// Sum of each stage's times; that of [`STAGE_PAD`] is of the whole.
+        sum_ns: [u64; PATH_STAGE_COUNT],
+    }
+    /// See `struct path_noise_histogram`.
+    struct PathNoiseHistogram {
+        /// Events.
+        events: u64,
+        /// Sum of their times.
+        sum_ns: u64,
+        /// The longest.
+        max_ns: u64,
+        /// Sum of the gaps between their starts.
+        sum_gap_ns: u64,
+        /// Sum of the squares of these, us^2.
+        sum_gap_squared_us: u64,
+        /// Times, by bucket.
+        counts: [u32; PATH_BUCKETS],
+    }
+    /// See `struct path_drops`.
+    struct PathDrops {
+        /// Packets that the kernel dropped for this reason.
+        all: u64,
+        /// Of these, packets that were followed, by the last stage before.
+        followed: [u64; PATH_STAGE_COUNT],
+    }
+    /// See `struct capture_account`.
+    struct CaptureAccount {
+        /// The subscribers of the current run of packets.
+        run_subscribers: u64,
+        /// Packets of this run.
+        run_records: u64,
+        /// Packets that each subscriber's filter matched, without the run.
+        matched: [u64; CAPTURE_SUBSCRIBERS_MAX],
+        /// Of these, packets dropped because the ring was full.
+        refused: [u64; CAPTURE_SUBSCRIBERS_MAX],
+    }
 }
-
-/// See `struct path_histogram`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct PathHistogram {
-    /// Packets that ended.
-    pub packets: u64,
-    /// Sum of each stage's times.
-    pub sum_ns: [u64; PATH_STAGE_COUNT],
-    /// The longest time of each stage.
-    pub max_ns: [u32; PATH_STAGE_COUNT],
-    /// Times of each stage, by bucket.
-    pub counts: [[u32; PATH_BUCKETS]; PATH_STAGE_COUNT],
-}
-
-/// See `struct path_noise_histogram`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct PathNoiseHistogram {
-    /// Events.
-    pub events: u64,
-    /// Sum of their times.
-    pub sum_ns: u64,
-    /// The longest.
-    pub max_ns: u64,
-    /// Sum of the gaps between their starts.
-    pub sum_gap_ns: u64,
-    /// Sum of the squares of these, us^2.
-    pub sum_gap_squared_us: u64,
-    /// Times, by bucket.
-    pub counts: [u32; PATH_BUCKETS],
-}
-
-/// See `struct path_drops`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PathDrops {
-    /// Packets that the kernel dropped for this reason.
-    pub all: u64,
-    /// Of these, packets that were followed, by the last stage before.
-    pub followed: [u64; PATH_STAGE_COUNT],
-}
-
-/// See `struct path_wait`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PathWait {
-    /// Packets.
-    pub packets: u64,
-    /// Sum of each stage's times; that of [`STAGE_PAD`] is of the whole.
-    pub sum_ns: [u64; PATH_STAGE_COUNT],
-}
-
-// SAFETY: repr(C) of integers and arrays of integers whose sizes leave no padding.
-unsafe impl Plain for PathHistogram {}
-// SAFETY: as above.
-unsafe impl Plain for PathNoiseHistogram {}
-// SAFETY: as above.
-unsafe impl Plain for PathDrops {}
-// SAFETY: as above.
-unsafe impl Plain for PathWait {}
-
-const _: () = assert!(size_of::<PathHistogram>() == 23840);
-const _: () = assert!(size_of::<PathNoiseHistogram>() == 1064);
-const _: () = assert!(size_of::<PathDrops>() == 192);
-const _: () = assert!(size_of::<PathWait>() == 192);
-
-/// See `struct capture_account`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CaptureAccount {
-    /// The subscribers of the current run of packets.
-    pub run_subscribers: u64,
-    /// Packets of this run.
-    pub run_records: u64,
-    /// Packets that each subscriber's filter matched, without the run.
-    pub matched: [u64; CAPTURE_SUBSCRIBERS_MAX],
-    /// Of these, packets dropped because the ring was full.
-    pub refused: [u64; CAPTURE_SUBSCRIBERS_MAX],
-}
-
-// SAFETY: repr(C) of integers and arrays of integers of one size: no padding, every pattern valid.
-unsafe impl Plain for CaptureAccount {}
 
 impl CaptureAccount {
     /// Packets that this subscriber's filter matched.

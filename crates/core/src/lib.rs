@@ -13,6 +13,7 @@ pub mod path_log;
 mod protocols;
 pub mod queueing;
 pub mod sizes;
+pub mod stage;
 pub mod tcp_log;
 pub mod trace;
 pub mod workload;

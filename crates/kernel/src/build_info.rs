@@ -5,7 +5,7 @@ use std::ffi::CStr;
 
 use serde::Serialize;
 
-use crate::programs::compiled::CompiledObject;
+use crate::programs::compiled::OBJECTS;
 
 /// Enough of a digest to tell builds apart.
 const DIGEST_BYTES: usize = 6;
@@ -26,21 +26,12 @@ pub struct BuildInfo {
 /// # Errors
 /// A named object cannot be read.
 pub fn build_info() -> std::io::Result<BuildInfo> {
-    let objects: [&CompiledObject; 6] = [
-        &crate::capture::backend::redirect::OBJECT,
-        &crate::capture::OBJECT,
-        &crate::edge::program::OBJECT,
-        &crate::generate::backend::program::OBJECT,
-        &crate::path::load::OBJECT,
-        &crate::tcp::hooks::OBJECT,
-    ];
     // SAFETY: libbpf returns a constant string.
     let libbpf = unsafe { CStr::from_ptr(libbpf_sys::libbpf_version_string()) };
     Ok(BuildInfo {
         libbpf: libbpf.to_string_lossy().trim_start_matches('v').into(),
         libpcap: crate::filter::libpcap_version(),
-        objects: objects
-            .into_iter()
+        objects: (OBJECTS.iter())
             .map(|object| Ok((object.name, short_digest(&object.bytes()?))))
             .collect::<std::io::Result<_>>()?,
     })

@@ -1,8 +1,9 @@
 //! The columns of a path log: the one table of them.
 
-use super::{CODE_NAMES, Row, STAGE_NAMES};
-use crate::abi::{PathRecord, STAGE_PAD};
+use super::{CODE_NAMES, Row};
+use crate::abi::PathRecord;
 use crate::protocols::PROTOCOL_TCP;
+use crate::stage::{STAGE_NAMES, Stage, stage_table};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ const EVENTS: [&str; 2] = ["packet", "read"];
 
 /// A column that only rows of one event have.
 macro_rules! column_of {
-    ($event:ident, $name:literal, $kind:expr, $row:ident => $value:expr) => {
+    ($event:ident, $name:expr, $kind:expr, $row:ident => $value:expr) => {
         Column {
             name: $name,
             kind: $kind,
@@ -56,7 +57,7 @@ macro_rules! column_of {
 }
 
 macro_rules! packet {
-    ($name:literal, $kind:expr, $packet:ident => $value:expr) => {
+    ($name:expr, $kind:expr, $packet:ident => $value:expr) => {
         column_of!(Packet, $name, $kind, $packet => $value)
     };
 }
@@ -67,14 +68,8 @@ macro_rules! read {
     };
 }
 
-macro_rules! stage {
-    ($name:literal, $stage:literal) => {
-        packet!($name, Kind::U32, packet => stage_ns(packet, $stage))
-    };
-}
-
-fn stage_ns(packet: &PathRecord, stage: usize) -> Option<u64> {
-    (packet.seen >> stage & 1 == 1).then(|| u64::from(packet.offset_ns[stage]))
+fn stage_ns(packet: &PathRecord, stage: Stage) -> Option<u64> {
+    (stage.is_in(packet.seen)).then(|| u64::from(packet.offset_ns[stage.number()]))
 }
 
 /// 0 means that it is not known.
@@ -97,98 +92,81 @@ fn since(from_ns: u64, until_ns: u64) -> Option<u64> {
     (from_ns != 0 && until_ns != 0).then(|| until_ns.saturating_sub(from_ns))
 }
 
-/// All columns, in their order.
-pub const COLUMNS: &[Column] = &[
-    // Of the first stage; of a read, when its data was ready.
-    Column {
-        name: "time",
-        kind: Kind::TimestampNs,
-        value: |row| Some(row.time_ns()),
-    },
-    Column {
-        name: "event",
-        kind: Kind::Names(&EVENTS),
-        value: |row| Some(matches!(row, Row::Read(_)).into()),
-    },
-    packet!("path", Kind::Names(&CODE_NAMES), packet => Some(packet.code.into())),
-    packet!("first_stage", Kind::Names(&STAGE_NAMES), packet => Some(packet.first_stage.into())),
-    packet!("last_stage", Kind::Names(&STAGE_NAMES), packet => Some(packet.last_stage.into())),
-    packet!("drop_reason", Kind::U32, packet => known(packet.reason.into())),
-    stage!("xdp_ns", 0),
-    stage!("gro_ns", 1),
-    stage!("netif_rx_ns", 2),
-    stage!("receive_ns", 3),
-    stage!("tcx_ingress_ns", 4),
-    stage!("pre_routing_ns", 5),
-    stage!("local_in_ns", 6),
-    stage!("socket_in_ns", 7),
-    stage!("tcp_receive_ns", 8),
-    stage!("data_ready_ns", 9),
-    stage!("copy_ns", 10),
-    stage!("forward_ns", 11),
-    stage!("local_out_ns", 12),
-    stage!("post_routing_ns", 13),
-    stage!("socket_out_ns", 14),
-    stage!("queue_ns", 15),
-    stage!("qdisc_enqueue_ns", 16),
-    stage!("qdisc_dequeue_ns", 17),
-    stage!("start_xmit_ns", 18),
-    stage!("xmit_ns", 19),
-    stage!("drop_ns", 20),
-    stage!("consume_ns", 21),
-    packet!("whole_ns", Kind::U32, packet => whole_ns(packet)),
-    packet!("stolen_ns", Kind::U32, packet => (packet.stolen_ns != u32::MAX).then(|| packet.stolen_ns.into())),
-    packet!("first_cpu", Kind::U16, packet => Some(packet.first_cpu.into())),
-    packet!("last_cpu", Kind::U16, packet => Some(packet.last_cpu.into())),
-    packet!("poll", Kind::U32, packet => known(packet.identity.poll_index.into()).map(|_| packet.identity.poll.into())),
-    packet!("poll_index", Kind::U16, packet => known(packet.identity.poll_index.into())),
-    packet!("netns_inode", Kind::U32, packet => known(packet.identity.netns_inode.into())),
-    packet!("interface", Kind::U32, packet => known(packet.identity.interface.into())),
-    packet!("interface_out", Kind::U32, packet => known(packet.interface_out.into())),
-    packet!("ethernet_protocol", Kind::U16, packet => Some(packet.identity.ethernet_protocol.into())),
-    packet!("ip_version", Kind::U8, packet => known(packet.identity.ip_version.into())),
-    packet!("protocol", Kind::U8, packet => of_ip(packet, packet.identity.protocol)),
-    packet!("source", Kind::Address, packet => of_ip(packet, 0_u8)),
-    packet!("destination", Kind::Address, packet => of_ip(packet, 0_u8)),
-    packet!("source_port", Kind::U16, packet => of_ip(packet, packet.identity.source_port)),
-    packet!("destination_port", Kind::U16, packet => of_ip(packet, packet.identity.destination_port)),
-    packet!("ip_id", Kind::U16, packet => (packet.identity.ip_version == 4).then(|| packet.identity.ip_id.into())),
-    packet!("tcp_seq", Kind::U32, packet => of_tcp(packet, packet.identity.tcp_seq)),
-    packet!("tcp_ack", Kind::U32, packet => of_tcp(packet, packet.identity.tcp_ack)),
-    packet!("tcp_flags", Kind::U16, packet => of_tcp(packet, packet.identity.tcp_flags.into())),
-    Column {
-        name: "length_bytes",
-        kind: Kind::U32,
-        value: |row| match row {
-            Row::Packet(packet) => Some(packet.identity.length_bytes.into()),
-            Row::Read(read) => Some(read.bytes.into()),
-        },
-    },
-    packet!("payload_bytes", Kind::U32, packet => of_ip(packet, packet.identity.payload_bytes)),
-    packet!("gso_segs", Kind::U16, packet => Some(packet.identity.gso_segs.into())),
-    Column {
-        name: "socket_cookie",
-        kind: Kind::U64,
-        value: |row| {
-            known(match row {
-                Row::Packet(packet) => packet.identity.socket_cookie,
-                Row::Read(read) => read.socket_cookie,
-            })
-        },
-    },
-    packet!("cgroup_id", Kind::U64, packet => known(packet.identity.cgroup_id)),
-    read!("waking_ns", Kind::U64, read => since(read.ready_ns, read.waking_ns)),
-    read!("running_ns", Kind::U64, read => since(read.ready_ns, read.running_ns)),
-    read!("read_ns", Kind::U64, read => since(read.ready_ns, read.time_ns)),
-    read!("pid", Kind::U32, read => Some(read.pid.into())),
-    read!("command", Kind::Text, _read => Some(0)),
-];
+macro_rules! list_columns {
+    ($($stage:ident)*) => {
+        /// All columns, in their order.
+        pub const COLUMNS: &[Column] = &[
+            // Of the first stage; of a read, when its data was ready.
+            Column {
+                name: "time",
+                kind: Kind::TimestampNs,
+                value: |row| Some(row.time_ns()),
+            },
+            Column {
+                name: "event",
+                kind: Kind::Names(&EVENTS),
+                value: |row| Some(matches!(row, Row::Read(_)).into()),
+            },
+            packet!("path", Kind::Names(&CODE_NAMES), packet => Some(packet.code.into())),
+            packet!("first_stage", Kind::Names(&STAGE_NAMES), packet => Some(packet.first_stage.into())),
+            packet!("last_stage", Kind::Names(&STAGE_NAMES), packet => Some(packet.last_stage.into())),
+            packet!("drop_reason", Kind::U32, packet => known(packet.reason.into())),
+            $(packet!(concat!(stringify!($stage), "_ns"), Kind::U32, packet => stage_ns(packet, Stage::$stage)),)*
+            packet!("whole_ns", Kind::U32, packet => whole_ns(packet)),
+            packet!("stolen_ns", Kind::U32, packet => (packet.stolen_ns != u32::MAX).then(|| packet.stolen_ns.into())),
+            packet!("first_cpu", Kind::U16, packet => Some(packet.first_cpu.into())),
+            packet!("last_cpu", Kind::U16, packet => Some(packet.last_cpu.into())),
+            packet!("poll", Kind::U32, packet => known(packet.identity.poll_index.into()).map(|_| packet.identity.poll.into())),
+            packet!("poll_index", Kind::U16, packet => known(packet.identity.poll_index.into())),
+            packet!("netns_inode", Kind::U32, packet => known(packet.identity.netns_inode.into())),
+            packet!("interface", Kind::U32, packet => known(packet.identity.interface.into())),
+            packet!("interface_out", Kind::U32, packet => known(packet.interface_out.into())),
+            packet!("ethernet_protocol", Kind::U16, packet => Some(packet.identity.ethernet_protocol.into())),
+            packet!("ip_version", Kind::U8, packet => known(packet.identity.ip_version.into())),
+            packet!("protocol", Kind::U8, packet => of_ip(packet, packet.identity.protocol)),
+            packet!("source", Kind::Address, packet => of_ip(packet, 0_u8)),
+            packet!("destination", Kind::Address, packet => of_ip(packet, 0_u8)),
+            packet!("source_port", Kind::U16, packet => of_ip(packet, packet.identity.source_port)),
+            packet!("destination_port", Kind::U16, packet => of_ip(packet, packet.identity.destination_port)),
+            packet!("ip_id", Kind::U16, packet => (packet.identity.ip_version == 4).then(|| packet.identity.ip_id.into())),
+            packet!("tcp_seq", Kind::U32, packet => of_tcp(packet, packet.identity.tcp_seq)),
+            packet!("tcp_ack", Kind::U32, packet => of_tcp(packet, packet.identity.tcp_ack)),
+            packet!("tcp_flags", Kind::U16, packet => of_tcp(packet, packet.identity.tcp_flags.into())),
+            Column {
+                name: "length_bytes",
+                kind: Kind::U32,
+                value: |row| match row {
+                    Row::Packet(packet) => Some(packet.identity.length_bytes.into()),
+                    Row::Read(read) => Some(read.bytes.into()),
+                },
+            },
+            packet!("payload_bytes", Kind::U32, packet => of_ip(packet, packet.identity.payload_bytes)),
+            packet!("gso_segs", Kind::U16, packet => Some(packet.identity.gso_segs.into())),
+            Column {
+                name: "socket_cookie",
+                kind: Kind::U64,
+                value: |row| {
+                    known(match row {
+                        Row::Packet(packet) => packet.identity.socket_cookie,
+                        Row::Read(read) => read.socket_cookie,
+                    })
+                },
+            },
+            packet!("cgroup_id", Kind::U64, packet => known(packet.identity.cgroup_id)),
+            read!("waking_ns", Kind::U64, read => since(read.ready_ns, read.waking_ns)),
+            read!("running_ns", Kind::U64, read => since(read.ready_ns, read.running_ns)),
+            read!("read_ns", Kind::U64, read => since(read.ready_ns, read.time_ns)),
+            read!("pid", Kind::U32, read => Some(read.pid.into())),
+            read!("command", Kind::Text, _read => Some(0)),
+        ];
+    };
+}
+
+stage_table!(list_columns);
 
 /// From the first stage to the last.
 fn whole_ns(packet: &PathRecord) -> Option<u64> {
-    (0..STAGE_PAD)
-        .rev()
-        .find_map(|stage| stage_ns(packet, stage))
+    (Stage::ALL.iter().rev()).find_map(|&stage| stage_ns(packet, stage))
 }
 
 fn field(column: &Column) -> Field {

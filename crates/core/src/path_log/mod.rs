@@ -13,39 +13,12 @@ pub use reader::{PathLogReader, stream_format};
 pub use rows::{PathRows, Row};
 pub use writer::PathLogWriter;
 
-use crate::abi::{PATH_CODE_COUNT, PATH_STAGE_COUNT};
+use crate::abi::PATH_CODE_COUNT;
 
 /// Value of the metadata key `parshall.format`.
 pub const FORMAT: &str = "path";
 /// Value of the metadata key `parshall.format_version`.
 pub const FORMAT_VERSION: &str = "1.1";
-
-/// The stages, in the order of `enum path_stage`; the last one stands for the whole path.
-pub const STAGE_NAMES: [&str; PATH_STAGE_COUNT] = [
-    "xdp",
-    "gro",
-    "netif_rx",
-    "receive",
-    "tcx_ingress",
-    "pre_routing",
-    "local_in",
-    "socket_in",
-    "tcp_receive",
-    "data_ready",
-    "copy",
-    "forward",
-    "local_out",
-    "post_routing",
-    "socket_out",
-    "queue",
-    "qdisc_enqueue",
-    "qdisc_dequeue",
-    "start_xmit",
-    "xmit",
-    "drop",
-    "consume",
-    "whole",
-];
 
 /// The code paths, in the order of `enum path_code`.
 pub const CODE_NAMES: [&str; PATH_CODE_COUNT] = [

@@ -11,8 +11,6 @@ pub const FORMAT: &str = "tcp-state";
 /// versions, which may lack columns.
 pub const FORMAT_VERSION: &str = "1.5";
 const KEY_PART: &str = "parshall.part";
-const MAJOR: u32 = 1;
-const MINOR: u32 = 5;
 
 /// The head of a log. The JSON texts are stored unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,15 +110,16 @@ impl LogHeader {
         let version = metadata
             .get("parshall.format_version")
             .map_or("", String::as_str);
-        match parsed_version(version) {
-            Some((MAJOR, ..=MINOR)) => {}
-            Some(found) if found > (MAJOR, MINOR) => {
+        let (ours, found) = (parsed_version(FORMAT_VERSION), parsed_version(version));
+        match found {
+            Some(_) if found > ours => {
                 return Err(LogError::NewerVersion {
                     path: path.to_string(),
                     found: plain(version),
                     supported: FORMAT_VERSION,
                 });
             }
+            Some((major, _)) if Some(major) == ours.map(|(major, _)| major) => {}
             _ => {
                 return Err(not_a_log(format!(
                     "a TCP state log of the unknown format version {version:?}"

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use super::testing::{flow, header, record_of};
+use super::testing::{flow, header};
 use super::{GapCause, LogFollower, LogHeader, LogPart, LogReader, LogWriter};
 use crate::abi::TcpStateRecord;
 use crate::ledger::Ledger;
@@ -27,7 +27,7 @@ fn write(directory: &Path, file: u64, run: &str, number: u64, rows: usize, is_la
     let mut writer = LogWriter::create(out, &header).unwrap();
     let record = TcpStateRecord {
         flow: 1,
-        ..record_of(&[0; 176])
+        ..Default::default()
     };
     writer.push_block(&vec![record; rows]).unwrap();
     let ledger = Ledger {

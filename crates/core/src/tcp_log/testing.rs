@@ -20,7 +20,7 @@ pub fn header() -> LogHeader {
 }
 
 /// A record made of arbitrary bytes.
-pub fn record_of(bytes: &[u8; 176]) -> TcpStateRecord {
+pub fn record_of(bytes: &[u8; size_of::<TcpStateRecord>()]) -> TcpStateRecord {
     read_plain(bytes).unwrap_or_default()
 }
 

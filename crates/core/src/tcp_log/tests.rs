@@ -181,7 +181,7 @@ fn records(
         0..8u8,
     )
         .prop_map(|(seed, factors, special)| {
-            let mut bytes = [0u8; 176];
+            let mut bytes = [0u8; size_of::<TcpStateRecord>()];
             for (index, byte) in bytes.iter_mut().enumerate() {
                 *byte = seed[index % 32]
                     .wrapping_mul(factors[index % 8] | 1)

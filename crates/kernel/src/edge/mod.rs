@@ -3,12 +3,9 @@
 //! The programs store times in arrays by sequence number, which are read at the end. No thread reads while packets pass.
 
 mod error;
-pub(crate) mod program;
+mod program;
 mod request;
 mod session;
-
-#[cfg(test)]
-pub(crate) use program::OBJECT;
 
 pub use error::EdgeError;
 pub use program::EdgeAccounts;

@@ -22,9 +22,6 @@ mod sender;
 mod session;
 mod team;
 
-#[cfg(test)]
-pub(crate) use backend::program::OBJECT;
-
 pub use backend::BackendKind;
 pub use error::GenerateError;
 pub use interface::takes_xdp_frames;

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-use parshall_core::abi::{
-    NOISE_COUNT, PATH_CODE_COUNT, PATH_STAGE_COUNT, PATH_WAIT_CODES, PathKey, READ_TIME_COUNT,
-    STAGE_PAD,
-};
+use parshall_core::abi::{NOISE_COUNT, PATH_CODE_COUNT, PATH_WAIT_CODES, PathKey, READ_TIME_COUNT};
 use parshall_core::ledger::Ledger;
-use parshall_core::path_log::{CODE_NAMES, STAGE_NAMES, TimeHistogram};
+use parshall_core::path_log::{CODE_NAMES, TimeHistogram};
+use parshall_core::stage::{PATH_STAGE_COUNT, STAGE_NAMES, STAGE_PAD};
 use serde::Serialize;
 
 use super::arrays::Arrays;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use parshall_core::abi::PATH_INTERFACES_MAX;
-use parshall_core::path_log::STAGE_NAMES;
+use parshall_core::stage::Stage;
 use serde::Deserialize;
 
 use crate::measurement_error::MeasurementError;
@@ -80,9 +80,8 @@ impl PathRequest {
             path: Some("-".into()),
             environment: "{}".into(),
             options_text: "{}".into(),
-            stages: STAGE_NAMES[..STAGE_NAMES.len() - 1]
-                .iter()
-                .map(ToString::to_string)
+            stages: (Stage::ALL.iter())
+                .map(|stage| stage.name().into())
                 .collect(),
             reads: true,
             noise: true,

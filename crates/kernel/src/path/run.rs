@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parshall_core::abi::{
-    PATH_CODE_COUNT, PATH_STAGE_COUNT, PathReadRecord, PathRecord, RECORD_PATH, RECORD_READ,
-    RecordHeader, STAGE_PAD, view_plain,
+    PATH_CODE_COUNT, PathReadRecord, PathRecord, RECORD_PATH, RECORD_READ, RecordHeader, view_plain,
 };
 use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost};
-use parshall_core::path_log::{CODE_NAMES, PathLogWriter, Row, STAGE_NAMES, TimeHistogram};
+use parshall_core::path_log::{CODE_NAMES, PathLogWriter, Row, TimeHistogram};
 use parshall_core::queueing::interval;
+use parshall_core::stage::{STAGE_PAD, Stage};
 use parshall_core::tcp_log::LogError;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -437,9 +437,9 @@ impl Run {
         Summary {
             ledger: self.ledger(true),
             failure,
-            stages: (0..PATH_STAGE_COUNT)
-                .filter(|stage| self.hooks.stages >> stage & 1 == 1)
-                .map(|stage| STAGE_NAMES[stage])
+            stages: (Stage::ALL.iter())
+                .filter(|stage| stage.is_in(self.hooks.stages))
+                .map(|stage| stage.name())
                 .collect(),
             unavailable: self.hooks.unavailable.clone(),
             paths: by_path(account.ended),
@@ -469,9 +469,10 @@ impl Run {
         let mut costs = Vec::new();
         for (code, path) in CODE_NAMES.into_iter().enumerate() {
             let took = &self.probes_took[code];
-            let probes = (0..PATH_STAGE_COUNT - 1)
-                .filter(|&stage| self.hooks.stages >> stage & 1 == 1 && !is_edge(stage))
-                .filter(|&stage| stage_histogram(&self.hooks.arrays, code, stage).total() > 0)
+            let probes = (Stage::ALL.iter())
+                .filter(|stage| stage.is_in(self.hooks.stages) && !is_edge(**stage))
+                .map(|stage| stage_histogram(&self.hooks.arrays, code, stage.number()))
+                .filter(|times| times.total() > 0)
                 .count();
             if took.len() < 5 || probes == 0 {
                 continue;

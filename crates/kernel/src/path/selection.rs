@@ -2,18 +2,15 @@
 
 use libbpf_rs::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
-use parshall_core::path_log::STAGE_NAMES;
+use parshall_core::stage::{STAGE_NAMES, Stage};
 use serde::Serialize;
 
 use super::request::{Group, PathRequest};
 use super::stages::{
-    COMMAND_PROGRAMS, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageHook, StageProgram,
+    BEGINNINGS, COMMAND_PROGRAMS, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageHook,
+    StageProgram,
 };
 use crate::measurement_error::MeasurementError;
-
-/// The stage whose socket the readers need.
-const DATA_READY: usize = 9;
-const XMIT: usize = 19;
 
 /// A stage or a group of programs that cannot be had here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -62,8 +59,8 @@ impl Selection {
     pub fn of(request: &PathRequest, kernel: &impl Kernel) -> Result<Self, MeasurementError> {
         check_names(&request.stages)?;
         let mut selection = Self::default();
-        for program in STAGE_PROGRAMS {
-            let name = STAGE_NAMES[program.stage];
+        for &program in STAGE_PROGRAMS {
+            let name = program.stage.name();
             if !request.stages.iter().any(|wanted| wanted == name)
                 || is_absent_twin(&program, kernel)
             {
@@ -75,10 +72,11 @@ impl Selection {
             }
         }
         if request.reads {
-            match selection.has_stage(DATA_READY) {
-                true => selection.add("reads", &READER_PROGRAMS, kernel),
+            // They need the socket of this stage.
+            match selection.has_stage(Stage::data_ready) {
+                true => selection.add("reads", READER_PROGRAMS, kernel),
                 false => {
-                    let name = STAGE_NAMES[DATA_READY];
+                    let name = Stage::data_ready.name();
                     let remedy = match request.stages.iter().any(|stage| stage == name) {
                         true => "",
                         false => ": add it to --stages",
@@ -88,10 +86,10 @@ impl Selection {
             }
         }
         if request.group == Group::Command {
-            selection.add("command", &COMMAND_PROGRAMS, kernel);
+            selection.add("command", COMMAND_PROGRAMS, kernel);
         }
         if request.noise {
-            selection.add("noise", &NOISE_PROGRAMS, kernel);
+            selection.add("noise", NOISE_PROGRAMS, kernel);
         } else if request.path.is_some() {
             // Numbers polls, and packets within them.
             selection.add("poll", &NOISE_PROGRAMS[..1], kernel);
@@ -110,11 +108,11 @@ impl Selection {
     pub fn stages(&self) -> u32 {
         self.programs
             .iter()
-            .fold(0, |bits, program| bits | 1 << program.stage)
+            .fold(0, |bits, program| bits | 1 << program.stage.number())
     }
 
-    fn has_stage(&self, stage: usize) -> bool {
-        self.stages() >> stage & 1 == 1
+    fn has_stage(&self, stage: Stage) -> bool {
+        stage.is_in(self.stages())
     }
 
     fn lack(&mut self, name: &str, reason: String) {
@@ -138,10 +136,10 @@ impl Selection {
 
     /// Without `start_xmit`, which this kernel lacks, packets would not end at `xmit`.
     fn leave_out_xmit_alone(&mut self) {
-        let start = STAGE_NAMES[XMIT - 1];
-        if self.has_stage(XMIT) && self.unavailable.iter().any(|one| one.stage == start) {
-            self.programs.retain(|program| program.stage != XMIT);
-            self.lack(STAGE_NAMES[XMIT], format!("it needs the stage {start}"));
+        let start = Stage::start_xmit.name();
+        if self.has_stage(Stage::xmit) && self.unavailable.iter().any(|one| one.stage == start) {
+            self.programs.retain(|program| program.stage != Stage::xmit);
+            self.lack(Stage::xmit.name(), format!("it needs the stage {start}"));
         }
     }
 
@@ -153,14 +151,12 @@ impl Selection {
                 expected: expected.into(),
             })
         };
-        let begins = |program: &StageProgram| matches!(program.stage, 1..=3 | 12 | 13 | 15 | 18);
-        if !self.programs.iter().any(begins) {
-            return fail(
-                "one at which packets begin: gro, netif_rx, receive, local_out, post_routing, queue or start_xmit",
-            );
+        if !BEGINNINGS.iter().any(|&stage| self.has_stage(stage)) {
+            let names: Vec<_> = BEGINNINGS.iter().map(|stage| stage.name()).collect();
+            return fail(&format!("one at which packets begin: {}", names.join(", ")));
         }
         // What leaves ends when the driver has taken it; without both ends it would stay in the table.
-        if self.has_stage(XMIT) && !self.has_stage(XMIT - 1) {
+        if self.has_stage(Stage::xmit) && !self.has_stage(Stage::start_xmit) {
             return fail("start_xmit with xmit");
         }
         Ok(())
@@ -171,7 +167,7 @@ fn check_names(requested: &[String]) -> Result<(), MeasurementError> {
     let is_stage = |name: &String| {
         STAGE_PROGRAMS
             .iter()
-            .any(|program| STAGE_NAMES[program.stage] == name)
+            .any(|program| program.stage.name() == name)
     };
     match requested.iter().find(|name| !is_stage(name)) {
         Some(name) => Err(MeasurementError::Option {
@@ -277,7 +273,7 @@ mod tests {
                 .find(|one| one.reason.ends_with(name));
             let others = STAGE_PROGRAMS.iter().filter(|one| {
                 // Packets that leave end at both stages or at neither.
-                let is_its_end = program.stage == XMIT - 1 && one.stage == XMIT;
+                let is_its_end = program.stage == Stage::start_xmit && one.stage == Stage::xmit;
                 one.program != program.program && !is_its_end
             });
             assert_eq!(named.is_none(), name == "napi_gro_frags_entry", "{name}");

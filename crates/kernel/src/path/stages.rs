@@ -3,6 +3,7 @@
 use libbpf_rs::{
     NF_INET_FORWARD, NF_INET_LOCAL_IN, NF_INET_LOCAL_OUT, NF_INET_POST_ROUTING, NF_INET_PRE_ROUTING,
 };
+use parshall_core::stage::Stage;
 
 /// Where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,15 +28,15 @@ pub enum StageHook {
 /// A program of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct StageProgram {
-    /// The stage, see `enum path_stage`.
-    pub stage: usize,
+    /// The stage.
+    pub stage: Stage,
     /// Its program in the object.
     pub program: &'static str,
     /// Where that runs.
     pub hook: StageHook,
 }
 
-const fn tracepoint(stage: usize, program: &'static str, name: &'static str) -> StageProgram {
+const fn tracepoint(stage: Stage, program: &'static str, name: &'static str) -> StageProgram {
     StageProgram {
         stage,
         program,
@@ -44,7 +45,7 @@ const fn tracepoint(stage: usize, program: &'static str, name: &'static str) -> 
 }
 
 const fn netfilter(
-    stage: usize,
+    stage: Stage,
     program: &'static str,
     number: i32,
     is_first: bool,
@@ -56,7 +57,7 @@ const fn netfilter(
     }
 }
 
-const fn of(stage: usize, program: &'static str, hook: StageHook) -> StageProgram {
+const fn of(stage: Stage, program: &'static str, hook: StageHook) -> StageProgram {
     StageProgram {
         stage,
         program,
@@ -65,47 +66,61 @@ const fn of(stage: usize, program: &'static str, hook: StageHook) -> StageProgra
 }
 
 /// All programs of stages. Ends come first, so that no packet that is followed misses one.
-pub const STAGE_PROGRAMS: [StageProgram; 23] = [
-    tracepoint(21, "path_consume", "consume_skb"),
-    tracepoint(20, "path_drop", "kfree_skb"),
-    tracepoint(19, "path_xmit", "net_dev_xmit"),
-    tracepoint(18, "path_start_xmit", "net_dev_start_xmit"),
-    tracepoint(17, "path_qdisc_dequeue", "qdisc_dequeue"),
-    tracepoint(16, "path_qdisc_enqueue", "qdisc_enqueue"),
-    tracepoint(15, "path_queue", "net_dev_queue"),
-    of(14, "path_socket_out", StageHook::Sockets),
-    netfilter(13, "path_post_routing", NF_INET_POST_ROUTING, false),
-    netfilter(12, "path_local_out", NF_INET_LOCAL_OUT, true),
-    netfilter(11, "path_forward", NF_INET_FORWARD, false),
-    tracepoint(10, "path_copy", "skb_copy_datagram_iovec"),
-    tracepoint(9, "path_data_ready", "sk_data_ready"),
-    tracepoint(8, "path_tcp_receive", "tcp_probe"),
-    of(7, "path_socket_in", StageHook::Sockets),
-    netfilter(6, "path_local_in", NF_INET_LOCAL_IN, false),
-    netfilter(5, "path_pre_routing", NF_INET_PRE_ROUTING, false),
-    of(4, "path_tcx_ingress", StageHook::TcxIngress),
-    tracepoint(3, "path_receive", "netif_receive_skb"),
-    tracepoint(2, "path_netif_rx", "netif_rx"),
-    tracepoint(1, "path_gro", "napi_gro_receive_entry"),
-    tracepoint(1, "path_gro_frags", "napi_gro_frags_entry"),
-    of(0, "path_xdp", StageHook::NativeXdp),
+pub const STAGE_PROGRAMS: &[StageProgram] = &[
+    tracepoint(Stage::consume, "path_consume", "consume_skb"),
+    tracepoint(Stage::drop, "path_drop", "kfree_skb"),
+    tracepoint(Stage::xmit, "path_xmit", "net_dev_xmit"),
+    tracepoint(Stage::start_xmit, "path_start_xmit", "net_dev_start_xmit"),
+    tracepoint(Stage::qdisc_dequeue, "path_qdisc_dequeue", "qdisc_dequeue"),
+    tracepoint(Stage::qdisc_enqueue, "path_qdisc_enqueue", "qdisc_enqueue"),
+    tracepoint(Stage::queue, "path_queue", "net_dev_queue"),
+    of(Stage::socket_out, "path_socket_out", StageHook::Sockets),
+    netfilter(
+        Stage::post_routing,
+        "path_post_routing",
+        NF_INET_POST_ROUTING,
+        false,
+    ),
+    netfilter(Stage::local_out, "path_local_out", NF_INET_LOCAL_OUT, true),
+    netfilter(Stage::forward, "path_forward", NF_INET_FORWARD, false),
+    tracepoint(Stage::copy, "path_copy", "skb_copy_datagram_iovec"),
+    tracepoint(Stage::data_ready, "path_data_ready", "sk_data_ready"),
+    tracepoint(Stage::tcp_receive, "path_tcp_receive", "tcp_probe"),
+    of(Stage::socket_in, "path_socket_in", StageHook::Sockets),
+    netfilter(Stage::local_in, "path_local_in", NF_INET_LOCAL_IN, false),
+    netfilter(
+        Stage::pre_routing,
+        "path_pre_routing",
+        NF_INET_PRE_ROUTING,
+        false,
+    ),
+    of(
+        Stage::tcx_ingress,
+        "path_tcx_ingress",
+        StageHook::TcxIngress,
+    ),
+    tracepoint(Stage::receive, "path_receive", "netif_receive_skb"),
+    tracepoint(Stage::netif_rx, "path_netif_rx", "netif_rx"),
+    tracepoint(Stage::gro, "path_gro", "napi_gro_receive_entry"),
+    tracepoint(Stage::gro, "path_gro_frags", "napi_gro_frags_entry"),
+    of(Stage::xdp, "path_xdp", StageHook::NativeXdp),
 ];
 
 /// Programs that follow the readers of sockets; they build on the stage `data_ready`.
-pub const READER_PROGRAMS: [(&str, &str); 3] = [
+pub const READER_PROGRAMS: &[(&str, &str)] = &[
     ("path_read", "sock_recv_length"),
     ("path_switch", "sched_switch"),
     ("path_waking", "sched_waking"),
 ];
 
 /// Programs that distinguish the threads that send packets from interrupts.
-pub const COMMAND_PROGRAMS: [(&str, &str); 2] = [
+pub const COMMAND_PROGRAMS: &[(&str, &str)] = &[
     ("path_serving_exit", "softirq_exit"),
     ("path_serving_entry", "softirq_entry"),
 ];
 
 /// Programs that measure what takes a CPU from the packets.
-pub const NOISE_PROGRAMS: [(&str, &str); 8] = [
+pub const NOISE_PROGRAMS: &[(&str, &str)] = &[
     ("path_poll", "napi_poll"),
     ("path_softirq_raise", "softirq_raise"),
     ("path_softirq_exit", "softirq_exit"),
@@ -116,7 +131,30 @@ pub const NOISE_PROGRAMS: [(&str, &str); 8] = [
     ("path_timer_entry", "local_timer_entry"),
 ];
 
+/// Stages at which packets begin.
+pub const BEGINNINGS: &[Stage] = &[
+    Stage::gro,
+    Stage::netif_rx,
+    Stage::receive,
+    Stage::local_out,
+    Stage::post_routing,
+    Stage::queue,
+    Stage::start_xmit,
+];
+
 /// Whether a packet may begin or end at a stage, so that it stays attached while the cost of the others is measured.
-pub fn is_edge(stage: usize) -> bool {
-    !matches!(stage, 4..=8 | 11 | 13 | 14 | 16 | 17)
+pub fn is_edge(stage: Stage) -> bool {
+    !matches!(
+        stage,
+        Stage::tcx_ingress
+            | Stage::pre_routing
+            | Stage::local_in
+            | Stage::socket_in
+            | Stage::tcp_receive
+            | Stage::forward
+            | Stage::post_routing
+            | Stage::socket_out
+            | Stage::qdisc_enqueue
+            | Stage::qdisc_dequeue
+    )
 }

@@ -25,6 +25,9 @@ macro_rules! compiled_object {
 }
 pub(crate) use compiled_object;
 
+/// All that were compiled, by name.
+pub(crate) static OBJECTS: &[CompiledObject] = include!(concat!(env!("OUT_DIR"), "/objects.rs"));
+
 impl CompiledObject {
     /// The object's bytes.
     ///

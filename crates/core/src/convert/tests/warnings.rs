@@ -280,7 +280,7 @@ proptest! {
     #[test]
     fn no_conversion_panics(seeds in prop::collection::vec(any::<[u8; 32]>(), 0..60), every_us in prop::option::of(1000..1_000_000u64)) {
         let records: Vec<TcpStateRecord> = seeds.iter().enumerate().map(|(number, seed)| {
-            let mut bytes = [0u8; 176];
+            let mut bytes = [0u8; size_of::<TcpStateRecord>()];
             for (index, byte) in bytes.iter_mut().enumerate() {
                 *byte = seed[index % 32].rotate_left(index as u32 / 32);
             }
