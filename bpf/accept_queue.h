@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Segments that a full accept queue refuses. No hook lies where the kernel finds a queue full, but the packet hook of sockets
- * runs just before, on the same CPU: what is said here meets the kernel's own conditions.
+ * Segments that a full accept queue refuses. The kernel has no hook where it finds the queue full. The packet
+ * hook of sockets runs just before, on the same CPU, so the functions here repeat the kernel's own
+ * conditions.
  */
 #ifndef PARSHALL_ACCEPT_QUEUE_H
 #define PARSHALL_ACCEPT_QUEUE_H
@@ -16,7 +17,7 @@
 /* The widest window of a handshake: it is not scaled yet. */
 #define HANDSHAKE_WINDOW_MAX_BYTES 65535u
 
-/* Whether the queue of requests is full, where kernels differ by one. */
+/* Whether the queue of requests may be full: kernels differ by one, and this has the lower limit. */
 static __always_inline int may_lack_request(const struct tcp_sock *tp)
 {
 	return (__u32)tp->inet_conn.icsk_accept_queue.qlen.counter >= tp->inet_conn.icsk_inet.sk.sk_max_ack_backlog;
@@ -63,10 +64,10 @@ static __always_inline int completes(const struct tcp_request_sock *request, con
 
 enum refusal { NOT_REFUSED, SYN_REFUSED, ACK_REFUSED };
 
-/* With the sequence number of a SYN that was answered by a SYN cookie. */
+/* In `cookie` of refusal_of: marks the sequence number of a SYN that was answered with a SYN cookie. */
 #define WITH_COOKIE (1ULL << 32)
 
-/* The listener of a packet; NULL where its socket is another one. */
+/* The listener to which a packet goes; NULL if its socket is not a listener. */
 static __always_inline struct tcp_sock *listener_of(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk, *full = sk ? bpf_sk_fullsock(sk) : 0;
@@ -75,8 +76,9 @@ static __always_inline struct tcp_sock *listener_of(struct __sk_buff *skb)
 }
 
 /*
- * Which of the refusals the kernel counts as ListenOverflows a full accept queue gives to an inbound segment. `cookie`: that
- * of its handshake, 0 where none is known. A global function, which the verifier follows once and not on each way to it.
+ * How a full accept queue refuses an inbound segment, if it does: refusals that the kernel counts as
+ * ListenOverflows. `cookie`: WITH_COOKIE and the sequence number of the SYN; 0 if no cookie of the handshake
+ * is known. A global function: the verifier follows it once, and not on each path to it.
  */
 __noinline int refusal_of(struct __sk_buff *skb, __u64 cookie)
 {
@@ -121,7 +123,8 @@ __noinline int refusal_of(struct __sk_buff *skb, __u64 cookie)
 	request = has_request ? bpf_skc_to_tcp_request_sock(found) : 0;
 	if ((segment.flags & decisive) == FLAG_SYN) {
 		/*
-		 * To a request the SYN-ACK is sent again. Without SYN cookies, a full queue of requests drops the SYN first.
+		 * If there is a request, the kernel sends its SYN-ACK again. Without SYN cookies, a full
+		 * queue of requests drops the SYN first.
 		 */
 		if (!has_request && (tp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ipv4.sysctl_tcp_syncookies ||
 				     !may_lack_request(tp)))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Copies a packet's first bytes without a helper. The helpers end in `rep movsb`, which takes
- * longer to start than to copy a short packet. Into a ring outside the caches it has half the speed
- * of plain stores; docs/ring.md has the numbers.
+ * Copies a packet's first bytes without a helper. The helpers end in `rep movsb`, which takes longer to
+ * start than to copy a short packet. Into a ring outside the caches, `rep movsb` has half the speed of
+ * plain stores; docs/ring.md has the numbers.
  */
 #ifndef PARSHALL_COPY_H
 #define PARSHALL_COPY_H
@@ -13,18 +13,18 @@
 #define COPY_BYTES_MAX 2048 /* bounds the loop; longer frames hardly ever lie in one piece */
 
 /*
- * Copied by eight bytes an instruction. Neither end needs to be aligned, on the machines that we support. A packed type
- * would make the compiler copy byte by byte.
+ * One instruction copies eight bytes. On the machines that we support, neither source nor destination needs
+ * to be aligned. A packed type would make the compiler copy byte by byte.
  */
 struct copy_piece {
 	__u64 words[4];
 };
 
 /*
- * The verifier knows the extent of a packet only for the register that was compared with its end, and the bounds
- * of a number only for the register that was compared. A compiler is free to compare something equivalent (the
- * distance in place of the pointer) and to compute the pointer again. A pinned value must be computed at this
- * point, and used.
+ * The verifier knows the extent of a packet only for the register that was compared with its end, and the
+ * bounds of a number only for the register that was compared. A compiler may compare something equivalent
+ * (the distance in place of the pointer) and compute the pointer again. A pinned value is computed at this
+ * point, and the compiler must use it.
  */
 #define pin(value) asm volatile("" : "+r"(value))
 
@@ -38,8 +38,8 @@ static __always_inline int has_piece(const void *at, const void *data_end)
 }
 
 /*
- * Copies the first bytes of a packet whose linear part is data to data_end. Returns 0 and copies nothing when these are
- * too few or too many, and 0 when not all are in the linear part. The last piece overlaps the one before it.
+ * Copies the first bytes of a packet whose linear part is data to data_end. Returns 0 and copies nothing when
+ * the bytes are too few, too many, or not all in the linear part. The last piece overlaps the one before it.
  */
 static __always_inline int copy_linear(void *to, const void *data, const void *data_end,
 				       __u32 bytes)
@@ -74,8 +74,9 @@ static __always_inline int copy_linear(void *to, const void *data, const void *d
 }
 
 /*
- * The opposite: writes the first bytes of a packet. data_bytes, a constant, are known to be there, so that not every
- * piece needs a comparison with the packet's end. Returns 0 and writes nothing when the bytes are too few or too many.
+ * The opposite: writes the first bytes of a packet. The caller has checked that the packet has data_bytes, a
+ * constant, so not every piece needs a comparison with the packet's end. Returns 0 and writes nothing when
+ * the bytes are too few or too many.
  */
 static __always_inline int fill_linear(void *data, const void *data_end, __u32 data_bytes,
 				       const void *from, __u32 bytes)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * An edge: a place at an interface where the time of every stamped packet is recorded by its sequence number. One
- * program where packets leave (tcx), one where they arrive (XDP). There is no reader while packets pass, so the cost is
- * a clock reading and one store.
+ * An edge: a hook at an interface that records the time of every stamped packet by its sequence number. One
+ * program where packets leave (tcx), one where they arrive (XDP). Nothing reads while packets pass, so a
+ * packet costs one reading of the clock and one store.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -20,7 +20,7 @@
 #define PORT_OFFSET (20 + 2)
 #define PAYLOAD_OFFSET (20 + 8)
 #define SEEN_BYTES (PAYLOAD_OFFSET + 8)
-/* Packets for each reading of the clock for the rate: a reading for each packet would slow the poll down. */
+/* To measure the rate, the clock is read once in so many packets: to read it for each would slow the poll down. */
 #define PACKETS_PER_TIME 64
 
 const volatile struct edge_options options SEC(".rodata.options");
@@ -38,7 +38,7 @@ static __always_inline void take_time(struct edge_account *counts)
 		counts->first_timed_ns = counts->last_timed_ns;
 }
 
-/* `packet` has SEEN_BYTES of IP; 0: it is shorter, or not linear. */
+/* `packet` points to SEEN_BYTES of IP; 0: the packet is shorter, or not linear. */
 static __always_inline void count_and_record(const void *packet, __u32 bytes)
 {
 	__u64 now_ns = options.is_recording ? bpf_ktime_get_ns() : 0;
@@ -102,7 +102,7 @@ int edge_xdp(struct xdp_md *packet)
 	return options.is_discarding ? XDP_DROP : XDP_PASS;
 }
 
-/* Brings them into the object's type information, which the layout test reads. */
+/* Brings these types into the object's type information, which the layout test reads. */
 struct edge_time *described_time;
 struct edge_account *described_account;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * The fields of kernel structures that our programs read, and no others. libbpf relocates every
- * access to the running kernel (CO-RE), so order, size and neighbours do not matter here; a field
- * that a kernel lacks makes the load fail with its name. Building needs no kernel headers' BTF.
+ * access to the running kernel (CO-RE), so order, size and neighbours do not matter here. If a kernel lacks
+ * a field, the load fails with the field's name, unless the program checks for the field first. Building
+ * needs no BTF of a kernel.
  */
 #ifndef PARSHALL_KERNEL_TYPES_H
 #define PARSHALL_KERNEL_TYPES_H
@@ -125,7 +126,7 @@ struct tcp_sock {
 	_Bool is_mptcp;
 };
 
-/* The socket of an MPTCP connection, and what each of its subflows, which are sockets of TCP, has in icsk_ulp_data. */
+/* The socket of an MPTCP connection. Its subflows are sockets of TCP, with the second structure in icsk_ulp_data. */
 struct mptcp_sock { struct inet_connection_sock sk; __u32 token; };
 struct mptcp_subflow_context { __u32 mp_capable : 1; __u32 mp_join : 1; struct sock *conn; };
 
@@ -161,9 +162,9 @@ struct sk_buff {
 struct skb_shared_info { unsigned short gso_size; unsigned short gso_segs; struct sk_buff *frag_list; };
 struct nf_hook_state { struct net_device *in, *out; struct net *net; };
 struct bpf_nf_ctx { const struct nf_hook_state *state; struct sk_buff *skb; };
-/* The field is there where the tracepoint also reports failed attempts, with the error as its third argument. */
+/* Kernels have this field if the tracepoint reports failed attempts, too, with the error as its third argument. */
 struct trace_event_raw_tcp_retransmit_skb { int err; };
-/* The field is there where interrupts are accounted apart: CONFIG_IRQ_TIME_ACCOUNTING. */
+/* Kernels have this field if they account for interrupts separately: CONFIG_IRQ_TIME_ACCOUNTING. */
 struct rq { __u64 prev_irq_time; };
 struct socket { struct sock *sk; };
 struct file { void *private_data; };

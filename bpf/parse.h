@@ -41,7 +41,6 @@ static __always_inline struct iphdr *parse_ipv4(struct cursor *at)
 #define IPV6_HEADERS_MAX_BYTES (sizeof(struct ipv6hdr) + IPV6_EXTENSIONS_MAX * 256 * 8)
 
 /* Skips extension headers; *protocol is what follows them. */
-
 static __always_inline struct ipv6hdr *parse_ipv6(struct cursor *at, __u8 *protocol)
 {
 	struct ipv6hdr *ip = at->next;
@@ -80,8 +79,9 @@ static __always_inline struct ipv6hdr *parse_ipv6(struct cursor *at, __u8 *proto
 }
 
 /*
- * The place of the TCP header behind the extension headers of an IPv6 packet, in bytes from its first; negative if there is
- * none. Hardly a packet has such headers: a global function, which the verifier follows once and not on each way to it.
+ * Offset in bytes of the TCP header behind the extension headers of an IPv6 packet; negative if there is
+ * none. Extension headers are rare, so this is a global function: the verifier follows it once, and not on
+ * each path to it.
  */
 __noinline int tcp_behind_extensions(struct __sk_buff *skb)
 {
@@ -104,15 +104,15 @@ static __always_inline struct tcphdr *parse_tcp(struct __sk_buff *skb, struct cu
 			return 0;
 	} else {
 		struct ipv6hdr *ip = at->next;
-		int place_bytes = sizeof(*ip);
+		int offset_bytes = sizeof(*ip);
 
 		if ((void *)(ip + 1) > at->end || ip->version != 6)
 			return 0;
 		if (ip->nexthdr != 6)
-			place_bytes = tcp_behind_extensions(skb);
-		if (place_bytes < 0 || place_bytes > IPV6_HEADERS_MAX_BYTES)
+			offset_bytes = tcp_behind_extensions(skb);
+		if (offset_bytes < 0 || offset_bytes > IPV6_HEADERS_MAX_BYTES)
 			return 0;
-		at->next += place_bytes;
+		at->next += offset_bytes;
 	}
 	tcp = at->next;
 	return (void *)(tcp + 1) > at->end ? 0 : tcp;

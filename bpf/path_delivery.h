@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Packets that the stack gives to a socket, until their data is ready: which packet a CPU is delivering, and which
- * sockets it may be for.
+ * Packets on their way to a socket, until their data is ready: which packet a CPU is delivering, and to which
+ * sockets it may go.
  */
 #ifndef PARSHALL_PATH_DELIVERY_H
 #define PARSHALL_PATH_DELIVERY_H
@@ -11,7 +11,7 @@
 
 #define CGROUP_DEPTH_MAX 32
 
-/* Whose packet it is; sockets that are not full ones have no control group. */
+/* Fills in socket and control group of a packet. Only full sockets have a control group. */
 static __noinline int describe_socket(struct path_identity *identity, struct sock *sk)
 {
 	struct cgroup *cgroup;
@@ -40,8 +40,9 @@ static __noinline int describe_socket(struct path_identity *identity, struct soc
 }
 
 /*
- * The packet has found its socket, if that is known; when its data is ready, it is still the last one of this CPU. A
- * socket has a cookie from the first question for it on, so the programs ask before the identity is filled in.
+ * Notes that this CPU delivers a packet, to `sk` if the socket is known. When the packet's data is ready, it
+ * is still the last packet that this CPU delivered. A socket gets its cookie when a program first asks for
+ * it, so the programs ask before the identity is filled in.
  */
 static __always_inline void note_delivery(struct path_packet *packet, __u32 place, struct sk_buff *skb, struct sock *sk)
 {
@@ -71,9 +72,9 @@ static __always_inline void note_delivery(struct path_packet *packet, __u32 plac
 }
 
 /*
- * An established connection processes the packet. A CPU that works on the backlog of a socket may be interrupted by the
- * arrival of another packet for the same socket, which goes to the end of that backlog: it is delivered later, and the
- * data that becomes ready is not its own.
+ * Notes that an established connection processes a packet. While a CPU works on the backlog of a socket,
+ * another packet for this socket may interrupt it. That packet goes to the end of the backlog and is
+ * delivered later, so the data that becomes ready next is not its own.
  */
 static __always_inline void note_reception(const struct path_packet *packet, const struct sk_buff *skb, const struct sock *sk)
 {
@@ -86,7 +87,10 @@ static __always_inline void note_reception(const struct path_packet *packet, con
 	now->receiving_to = (__u64)sk;
 }
 
-/* Whether a socket is one that the packet's headers name; what it does not say itself, as UDP without connect(2), fits. */
+/*
+ * Whether the headers of the delivered packet name a socket. A socket without a peer, as UDP without
+ * connect(2), fits any.
+ */
 static __always_inline int is_addressee(const struct path_cpu *now, const struct sock *sk)
 {
 	const struct sock_common *common = &sk->__sk_common;
@@ -109,12 +113,12 @@ static __always_inline __u64 ready_packet(struct path_cpu *now, const struct soc
 		skb = now->receiving;
 		*begun_ns = now->receiving_begun_ns;
 		now->receiving = 0;
-		/* The packet that interrupted this one keeps its place. */
+		/* Otherwise `delivering` is a packet that interrupted this one: it stays noted. */
 		if (now->delivering == skb)
 			now->delivering = 0;
 		return skb;
 	}
-	/* Other sockets of this CPU may become ready, too: local ones, those of netlink. */
+	/* The data may be ready at another socket, for example one of AF_UNIX or netlink. */
 	if (!now->delivering || (now->delivering_to ? now->delivering_to != (__u64)sk : !is_addressee(now, sk)))
 		return 0;
 	skb = now->delivering;
@@ -124,8 +128,8 @@ static __always_inline __u64 ready_packet(struct path_cpu *now, const struct soc
 }
 
 /*
- * Whether a full accept queue refuses a packet, which the kernel then frees like one that it has used. An ACK that returns a
- * SYN cookie looks like any other.
+ * Whether a full accept queue refuses a packet: the kernel frees it as if it had used it. Refused ACKs that
+ * return a SYN cookie are missed, because they look like any other ACK.
  */
 static __always_inline int is_refused(struct __sk_buff *ctx)
 {
@@ -138,7 +142,7 @@ static __always_inline int is_refused(struct __sk_buff *ctx)
 	return sk->sk_ack_backlog > sk->sk_max_ack_backlog && refusal_of(ctx, 0) != NOT_REFUSED;
 }
 
-/* Which sockets a packet may be for, as far as its headers say so. */
+/* Notes what the headers of a packet say of its socket, for is_addressee. */
 static __noinline int note_addressee(const struct sk_buff *skb, const struct net *net)
 {
 	__u8 head[24], *start;
@@ -158,7 +162,7 @@ static __noinline int note_addressee(const struct sk_buff *skb, const struct net
 		__builtin_memcpy(&now->delivering_from_address, head + 12, 4);
 		transport_offset = (head[0] & 15) * 4;
 	} else {
-		/* Behind extension headers only the other stages know the socket. */
+		/* With extension headers, only later stages know the socket. */
 		now->delivering_protocol = head[6];
 		__builtin_memcpy(&now->delivering_from_address, head + 20, 4);
 		transport_offset = 40;

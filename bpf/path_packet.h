@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The packets that the path instrument follows: a table that is indexed by a hash of the address of
- * the sk_buff and tagged with the address. A packet takes its place at its first stage and leaves it
- * at its end. No single event ends all paths, and the kernel gives the address to others at once: is_same()
- * says whether an sk_buff is still the packet. Where it is not, the packet has ended.
+ * The packets that the path instrument follows: a table that is indexed by a hash of the address of the
+ * sk_buff and tagged with the address. A packet has an element of the table, its place, from its first stage
+ * to its end. No single event ends all paths, and the kernel reuses an address at once. So is_same() checks
+ * whether an sk_buff is still the packet; if not, the packet has ended.
  */
 #ifndef PARSHALL_PATH_PACKET_H
 #define PARSHALL_PATH_PACKET_H
@@ -27,7 +27,7 @@ MAPPABLE_ARRAY(struct path_account) path_accounts SEC(".maps");
 MAPPABLE_ARRAY(struct path_histogram) path_histograms SEC(".maps");
 /* Element (cpu * PATH_WAIT_CODES + code) * PATH_BUCKETS + bucket of the whole. */
 MAPPABLE_ARRAY(struct path_wait) path_waits SEC(".maps");
-/* By reason. Those of subsystems are numbers from 1 << 16 on, so that no array has room for them. */
+/* By drop reason. Reasons of subsystems are numbers from 1 << 16 on, too large for an array. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, PATH_REASONS_MAX);
@@ -40,8 +40,8 @@ struct {
 #define DELIVERING (BIT(STAGE_LOCAL_IN) | BIT(STAGE_SOCKET_IN) | BIT(STAGE_TCP_RECEIVE) | \
 		    BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))
 #define ARRIVING (BIT(STAGE_GRO) | BIT(STAGE_NETIF_RX) | BIT(STAGE_RECEIVE))
-/* Beside the stages that a packet has passed: */
-#define CAME_IN BIT(27) /* by an interface, where no stage of that is measured */
+/* More bits of path_packet.seen, besides the stages that the packet has passed: */
+#define CAME_IN BIT(27) /* received from an interface, but no stage of ARRIVING is attached */
 #define STACKED BIT(28) /* given to an interface that stands on another one */
 #define REFUSED BIT(29) /* by a full accept queue */
 #define JOINED BIT(30) /* to another packet, or others to it */
@@ -51,9 +51,9 @@ _Static_assert(BIT(STAGE_PAD) <= CAME_IN, "stages: their bits end below the mark
 enum { FILTERED = 1, THINNED = 2 };
 
 #define TAG_FREE 0ULL
-#define TAG_TAKEN 1ULL /* being made or read; no address of an sk_buff */
+#define TAG_TAKEN 1ULL /* the element is being written or read; no sk_buff has this address */
 
-/* What all stages touch, in two cache lines. */
+/* The part of a packet that all stages use, in two cache lines. */
 struct path_packet {
 	__u64 tag;
 	__u64 time_ns;
@@ -61,8 +61,8 @@ struct path_packet {
 	__u16 first_cpu;
 	__u8 first_stage;
 	__u8 last_stage;
-	__u32 head;         /* low bits of the address of its data; 0: it gets other data */
-	__u32 stolen_from_ns; /* low bits of its first CPU's account of interrupts */
+	__u32 head;         /* low bits of the address of its data; 0: IPv6 may join it, and then it has other data */
+	__u32 stolen_from_ns; /* low bits of stolen_ns of its first CPU, at its first stage */
 	__u16 interface_out;
 	__u8 is_ignored;    /* FILTERED or THINNED */
 	__u8 stacked_bytes; /* low bits of its length when it was STACKED */
@@ -70,7 +70,7 @@ struct path_packet {
 	__u32 offset_ns[EVEN(STAGE_PAD)];
 };
 
-/* Elements are looked up by masked numbers; max_entries is a power of two. */
+/* User space sets max_entries to 1 << table_bits, see place_of(). */
 ARRAY(struct path_packet) path_packets SEC(".maps");
 ARRAY(struct path_identity) path_identities SEC(".maps");
 
@@ -78,7 +78,7 @@ ARRAY(struct path_identity) path_identities SEC(".maps");
 struct path_cpu {
 	__u64 delivering;   /* the sk_buff that was last given to a socket; until its data is ready */
 	__u64 delivering_begun_ns; /* when that packet began: the next one in the same sk_buff began later */
-	__u64 delivering_to; /* its socket; 0: not known, but where it is bound to */
+	__u64 delivering_to; /* its socket; 0: unknown, but the fields below have the addressee */
 	__u64 receiving; /* the sk_buff that an established connection was last seen to process; until its data is ready */
 	__u64 receiving_begun_ns;
 	__u64 receiving_to;
@@ -87,7 +87,8 @@ struct path_cpu {
 	__u16 delivering_from_port;    /* network byte order */
 	__u16 delivering_port;         /* host byte order */
 	__u32 delivering_protocol;
-	__u64 ready_socket; /* cookie of the socket whose data was last ready; until a task was woken for it, or another packet came */
+	/* Cookie of the socket whose data was last ready, until a task is woken for it or another packet comes. */
+	__u64 ready_socket;
 	__u64 irq_from_ns;
 	__u64 stolen_ns;
 	__u64 softirq_from_ns[16];
@@ -96,13 +97,13 @@ struct path_cpu {
 	__u32 poll;
 	__u32 poll_index;
 	__u32 heads_in_use; /* by programs that interrupted each other */
-	__u32 passed;       /* packets since the last one that thinning left, with it */
+	__u32 passed;       /* packets since the last one that thinning kept, including that one */
 } __attribute__((aligned(64)));
 
-/* Mappable ones begin at a page, so that CPUs share no cache line. */
+/* A mappable array begins at a page, so that CPUs share no cache line. */
 MAPPABLE_ARRAY(struct path_cpu) path_cpus SEC(".maps");
 
-/* What a CPU was doing when the programs were detached says nothing when they are attached again. */
+/* Forgets what a CPU was doing when the programs were detached, before they are attached again. */
 static long forget_cpu(__u64 step, void *context)
 {
 	__u32 cpu = (__u32)step;
@@ -119,7 +120,7 @@ static long forget_cpu(__u64 step, void *context)
 	return 0;
 }
 
-/* Points nowhere. It keeps the type in the object, against which user space holds its own. */
+/* Unused. It brings the type into the object, so that user space can compare its own layout. */
 struct lane_header *lane_header_of_user_space;
 
 __u64 attached_ns; /* when the programs were attached last */
@@ -161,8 +162,9 @@ static __always_inline struct path_cpu *this_cpu(void)
 #define count(where) __sync_fetch_and_add(where, 1)
 
 /*
- * An atomic operation waits for all stores before it, which costs more than all else here. Where bottom halves are
- * disabled (packets that arrive, and those that a driver gets) nothing that counts interrupts: plain counts do.
+ * An atomic operation waits for all stores before it, which costs more than everything else here. Where
+ * bottom halves are disabled (when packets arrive, and when a driver gets them), no other program that counts
+ * can interrupt, so plain counts suffice: `is_alone`.
  */
 static __always_inline void count_in_softirq(__u64 *where, int is_alone)
 {
@@ -173,8 +175,8 @@ static __always_inline void count_in_softirq(__u64 *where, int is_alone)
 }
 
 /*
- * The verifier lets no pointer be shifted; its low half, copied, is a number. Addresses are multiples of 64, and the
- * golden ratio spreads them over the high bits.
+ * The place of an sk_buff. The verifier permits no shift of a pointer, but the copied low half of a pointer
+ * is a number. Addresses are multiples of 64, and the golden ratio spreads them over the high bits.
  */
 static __always_inline __u32 place_of(const void *skb)
 {
@@ -188,7 +190,7 @@ static __always_inline struct path_packet *packet_at(__u32 place)
 	return bpf_map_lookup_elem(&path_packets, &place);
 }
 
-/* A packet has one of two places beside each other, so that two live ones rarely push each other out. */
+/* A packet has one of two neighbouring places, so that two live packets rarely displace each other. */
 static __always_inline struct path_packet *find_packet(const void *skb, __u32 *place)
 {
 	struct path_packet *packet;
@@ -202,18 +204,19 @@ static __always_inline struct path_packet *find_packet(const void *skb, __u32 *p
 	return packet && *(volatile __u64 *)&packet->tag == (__u64)skb ? packet : 0;
 }
 
-/* The address of a packet's data; a pointer to bytes is a number to the verifier. */
+/* Low bits of the address of a packet's data. The verifier treats this pointer to bytes as a number. */
 static __always_inline __u32 head_of(const struct sk_buff *skb)
 {
 	return (__u32)(__u64)skb->head;
 }
 
 /*
- * Whether the sk_buff at the address of a packet is still that packet. The kernel gives an address to other namespaces,
- * to AF_UNIX, netlink and copies for packet sockets, which pass no first stage. These properties tell them apart: only a
- * packet of a network has a protocol; only one that came in has the number of an interface; and the address of its data,
- * which changes only where the stack gives a packet that came in data of its own in place of shared data. A stage on the
- * way out notes the new address. docs/decisions/0020-packets-by-sk-buff.md says what can still be confused.
+ * Whether the sk_buff at the address of a packet is still that packet. The kernel reuses addresses for
+ * packets of other namespaces, of AF_UNIX and netlink, and for copies for packet sockets, which pass no first
+ * stage. Three properties tell them apart. Only a packet of a network has a protocol. Only a received packet
+ * has the number of an interface. And the address of the data stays the same, except when the stack gives a
+ * received packet its own copy of shared data; stages on the way out note the new address.
+ * docs/decisions/0020-packets-by-sk-buff.md says what can still be confused.
  */
 static __always_inline int is_same(const struct path_packet *packet, const struct sk_buff *skb)
 {
@@ -228,7 +231,7 @@ static __always_inline int is_same(const struct path_packet *packet, const struc
 
 /* ---- histograms ----------------------------------------------------------------------------- */
 
-/* 1 if a number is above a limit, else 0: the sign of the difference. The compiler must not see through it. */
+/* 1 if a number is above a limit, else 0: the sign of the difference. It is pinned, or the compiler would branch. */
 static __always_inline __u32 is_above(__u32 number, __u32 limit)
 {
 	__u64 difference = (__u64)limit - number;
@@ -238,8 +241,9 @@ static __always_inline __u32 is_above(__u32 number, __u32 limit)
 }
 
 /*
- * 8 buckets to each power of two; below 8 the value itself. Without a branch, and a global function: the verifier follows
- * each side of a branch, and what is inline at each of the stages, which took most of the time to load the programs.
+ * 8 buckets to each power of two; below 8 the value itself. The verifier follows both sides of each branch,
+ * and inlined code again at each stage. So this has no branch and is a global function, or most of the load
+ * time would go here.
  */
 __noinline __u32 bucket_of(__u32 value)
 {
@@ -251,13 +255,13 @@ __noinline __u32 bucket_of(__u32 value)
 		rest >>= step;
 		log2 += step;
 	}
-	/* Of a value below 8, 8 + the value. */
+	/* For a value below 8, `value | 8` gave 8 + value. */
 	return ((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7) - 8 + 8 * is_above(value, 7);
 }
 
 /*
- * The bucket of a value as an index. The verifier knows no bounds of a function's result, and the compiler must not know
- * them: it left out the mask.
+ * The bucket of a value as an index. The verifier knows no bounds of a function's result, so it needs the
+ * mask. The result is pinned, because a compiler that knows its bounds leaves out the mask.
  */
 static __always_inline __u32 bucket_index_of(__u32 value)
 {
@@ -304,7 +308,7 @@ static __noinline __u32 group_of(const struct path_identity *identity, __u32 pla
 	group = __sync_fetch_and_add(&last_group, 1);
 	if (group >= options.groups_max)
 		return ~0u;
-	/* Two CPUs may come at once: the group of the second stays empty. */
+	/* Two CPUs may add the key at once: the group number of the second stays unused. */
 	if (bpf_map_update_elem(&path_groups, &key, &group, BPF_NOEXIST)) {
 		known = bpf_map_lookup_elem(&path_groups, &key);
 		return known ? *known : ~0u;
@@ -320,28 +324,28 @@ static __always_inline void add_time(struct path_histogram *histogram, const __u
 	histogram->counts[stage][bucket_index_of(time_ns)]++;
 }
 
-/* A packet that enters a stage again, as in a tunnel, keeps the first time. No branch, which the verifier would follow. */
+/* A time, or 0 if it is negative: packets may pass stages again, as in a tunnel. Without a branch, for the verifier. */
 static __always_inline __u32 above_zero(__s64 time_ns)
 {
 	return time_ns & ~(time_ns >> 63);
 }
 
-/* Read anew at each stage: the verifier would remember each bit, and follow each choice of them. */
+/* Read again at each stage: otherwise the verifier would remember each bit, and follow every combination of bits. */
 static __always_inline int has_passed(const struct path_packet *packet, __u32 stage)
 {
 	return *(const volatile __u32 *)&packet->seen & BIT(stage);
 }
 
 /*
- * Each CPU has histograms of its own. A packet that ends while another one's end is interrupted may take
- * one count from it: account.ended, which is atomic, has the exact numbers.
+ * Each CPU has its own histograms. If the end of one packet interrupts that of another, one count may be
+ * lost: account.ended, which is atomic, has the exact numbers.
  */
 static __always_inline void add_times(struct path_histogram *histogram, const struct path_packet *packet)
 {
 	__u32 before_ns = 0, now_ns = 0;
 
 	histogram->packets++;
-	/* Unrolled, so that the verifier leaves out what is not attached. */
+	/* Unrolled, so that the verifier leaves out stages that are not attached. */
 #pragma clang loop unroll(full)
 	for (int stage = 0; stage < STAGE_PAD; stage++) {
 		if (!(options.stages & BIT(stage)) || !has_passed(packet, stage))
@@ -363,8 +367,9 @@ static __always_inline struct path_histogram *histogram_of(__u32 cpu, __u32 grou
 }
 
 /*
- * Notes where a packet spent its time, by the bucket of the whole. Histograms of stages cannot say where the slow
- * packets waited: a stage's slow ones may be others.
+ * Notes where a packet spent its time, by the bucket of its whole time. Histograms of stages cannot say where
+ * slow packets waited: the packets that are slow in a stage may be others than the packets that are slow as a
+ * whole.
  */
 static __noinline int add_wait(const struct path_packet *packet, __u32 code)
 {
@@ -395,10 +400,10 @@ static __noinline int add_wait(const struct path_packet *packet, __u32 code)
 
 /* ---- the end of a packet ---------------------------------------------------------------------- */
 
-/* What became of a packet, by the stages that it passed; `otherwise` when they do not tell. */
+/* What became of a packet, by the stages that it passed; `otherwise` if they do not decide it. */
 static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 {
-	/* Also what a reader drops: it verifies the checksums of UDP. */
+	/* Including packets that are dropped at the read, which verifies UDP checksums. */
 	if (seen & BIT(STAGE_DROP) && !(seen & BIT(STAGE_COPY)))
 		return PATH_DROPPED;
 	if (seen & SEGMENTED)
@@ -412,7 +417,7 @@ static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 		return PATH_DELIVERED;
 	if (seen & BIT(STAGE_CONSUME))
 		return PATH_CONSUMED;
-	/* Where drops are not seen, it may have been dropped as well. */
+	/* Only where drops are seen: otherwise the packet may have been dropped as well. */
 	if ((seen & ~BIT(STAGE_XDP)) == BIT(STAGE_GRO) && otherwise == PATH_UNKNOWN && options.stages & BIT(STAGE_DROP))
 		return PATH_MERGED;
 	return otherwise;
@@ -455,9 +460,10 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
 }
 
 /*
- * Ends the packet at a place, unless another CPU has just done so: where the table is full, make_room does. The place is
- * free afterwards. `is_alone`: bottom halves are disabled here. Returns whether this call ended it. A global function
- * that is given numbers only: the verifier follows it once in each program, and not at each call.
+ * Ends the packet at a place, which is free afterwards. Another CPU may end it at the same time, in make_room
+ * of a full table: returns whether this call ended it. `is_alone`: bottom halves are disabled. A global
+ * function with numbers as its only arguments: the verifier follows it once in each program, and not at each
+ * call.
  */
 __noinline int end_packet(__u32 place, __u64 tag, __u32 otherwise, __u32 is_alone)
 {
@@ -477,7 +483,7 @@ __noinline int end_packet(__u32 place, __u64 tag, __u32 otherwise, __u32 is_alon
 	account = account_of(cpu);
 	if (!account || code >= PATH_CODE_COUNT)
 		goto free;
-	/* Where packets come in, their socket is known late. */
+	/* Checked at the end, because the socket of a received packet is known late. */
 	if (options.cgroup_id) {
 		const struct path_identity *identity = bpf_map_lookup_elem(&path_identities, &place);
 
@@ -511,15 +517,15 @@ free:
 }
 
 /*
- * Whether it costs nothing to end the packet at a place now: all that is to be known of it is known. A fragment waits for
- * the others behind local_in.
+ * Whether the packet at a place can end now without loss: what became of it is known already. A fragment
+ * still waits for the others behind local_in.
  */
 static __always_inline int is_settled(const struct path_packet *packet)
 {
 	return packet->tag == TAG_FREE || packet->is_ignored || (packet->seen & DELIVERING && !(packet->seen & JOINED));
 }
 
-/* Finds a place for a packet; what was there, and an earlier packet in the same sk_buff, ends. */
+/* Finds a place for a new packet. Ends the packet that has this place, or an earlier packet in the same sk_buff. */
 static __noinline struct path_packet *make_room(const void *skb, __u32 *place)
 {
 	struct path_packet *packet, *other;

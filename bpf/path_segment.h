@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Packets that the kernel segments and joins: software GSO segments a large packet, the GSO packet, below its queue,
- * and reassembly joins fragments. Segments have sk_buffs of their own, which pass no earlier stage. So a GSO packet is
- * remembered by its flow when it is given to the queue, and a packet that leaves without a beginning takes the times of
- * its GSO packet.
+ * Packets that the kernel segments or joins. Software GSO segments a large packet, the GSO packet, below its
+ * queue; reassembly joins fragments. Segments have sk_buffs of their own, which pass no earlier stage. So a
+ * GSO packet is remembered by its flow when it is given to the queue, and a packet that is first seen at the
+ * driver takes the times of its GSO packet.
  */
 #ifndef PARSHALL_PATH_SEGMENT_H
 #define PARSHALL_PATH_SEGMENT_H
@@ -17,16 +17,17 @@ extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 /* GSO packets that are remembered at once; a power of two. */
 #define GSO_PACKETS_MAX 4096
 /*
- * The element of a GSO packet of TCP follows from its flow and the block of sequence numbers in which it begins. A
- * segment begins at most the longest GSO packet's length behind it. GSO packets of another protocol have one of WAYS
- * elements of their flow, as in a set-associative cache.
+ * The element of a GSO packet of TCP follows from its flow and the block of sequence numbers in which it
+ * begins. Its segments begin less than one GSO packet later, so a search goes back by the length of the
+ * longest. GSO packets of another protocol have one of WAYS elements of their flow, as in a set-associative
+ * cache.
  */
 #define BLOCK_SHIFT 11
 #define BLOCK_MASK (0xffffffffu >> BLOCK_SHIFT)
 #define BLOCKS_MAX 260 /* BIG TCP: 512 KiB */
 #define WAYS 8
 
-/* Packets of one flow at one interface may be segments of one GSO packet; TCP's by their sequence numbers, too. */
+/* What segments have in common with their GSO packet: interface, flow, and with TCP a range of sequence numbers. */
 struct path_flow {
 	__u64 key; /* a hash of interface, protocol, addresses and ports; never 0 */
 	__u32 tcp_seq;
@@ -67,7 +68,7 @@ static __always_inline __u32 segments_of(const struct sk_buff *skb)
 		size_bytes = BPF_CORE_READ(shared, gso_size);
 		segments = BPF_CORE_READ(shared, gso_segs);
 	}
-	/* A packet of a guest or a tap may lack their number. */
+	/* A packet of a guest or a tap device may lack the number of segments. */
 	return !size_bytes ? 0 : segments ?: skb->len / size_bytes + 1;
 }
 
@@ -115,7 +116,7 @@ static __always_inline struct path_gso *gso_at(const struct path_flow *flow, __u
 	return bpf_map_lookup_elem(&path_gso_table, &element);
 }
 
-/* Whether a GSO packet is of a flow, has segments left, and was remembered since the programs were attached. */
+/* Whether a GSO packet belongs to a flow, has segments left, and was remembered since the programs were attached. */
 static __always_inline int is_of_flow(const struct path_gso *gso, const struct path_flow *flow)
 {
 	return *(const volatile __u64 *)&gso->key == flow->key && gso->segments_left &&
@@ -189,7 +190,7 @@ static __noinline struct path_gso *element_for(const struct path_flow *flow, con
 	return oldest;
 }
 
-/* Remembers a GSO packet that the kernel may segment from here on, or what it has passed since it was remembered. */
+/* Remembers a GSO packet that the kernel may segment from here on. A later call adds the stages passed meanwhile. */
 static __noinline int remember_gso(const struct path_packet *packet, const struct sk_buff *skb, __u32 place)
 {
 	struct path_command *command;
@@ -220,7 +221,7 @@ static __noinline int remember_gso(const struct path_packet *packet, const struc
 	return 0;
 }
 
-/* A GSO packet reached the driver before it was segmented: what leaves later is no segment of it. */
+/* Forgets a GSO packet that reached the driver whole: packets that leave later are not its segments. */
 static __noinline int forget_gso(const struct path_packet *packet, const struct sk_buff *skb)
 {
 	struct path_gso *gso;
@@ -235,8 +236,8 @@ static __noinline int forget_gso(const struct path_packet *packet, const struct 
 }
 
 /*
- * The GSO packet of which an sk_buff without a beginning is a segment. The GSO packet ends at its first segment, unless
- * `consume` is attached: then it has ended before.
+ * The GSO packet of which an sk_buff, first seen at the driver, is a segment. The GSO packet ends at its
+ * first segment; if `consume` is attached, it has ended there already.
  */
 static __noinline struct path_gso *gso_of(const struct sk_buff *skb)
 {
@@ -258,7 +259,7 @@ static __noinline struct path_gso *gso_of(const struct sk_buff *skb)
 	return gso;
 }
 
-/* Whether a packet that is freed without a reason was segmented: it was given to a queue, and no driver had it. */
+/* Whether a packet that is freed without a reason was segmented: it reached a queue, but no driver. */
 static __always_inline int was_segmented(const struct path_packet *packet, const struct sk_buff *skb)
 {
 	int has_left = packet->seen & LEAVING && !(packet->seen & STACKED);
@@ -268,7 +269,7 @@ static __always_inline int was_segmented(const struct path_packet *packet, const
 
 /* ---- fragments ------------------------------------------------------------------------------------ */
 
-/* Whether an sk_buff has a fragment of IPv6 whose header follows the fixed one. */
+/* Whether an sk_buff is a fragment of IPv6: its fragment header directly follows the fixed header. */
 static __always_inline int is_ipv6_fragment(const struct sk_buff *skb)
 {
 	__u8 next;
@@ -277,7 +278,7 @@ static __always_inline int is_ipv6_fragment(const struct sk_buff *skb)
 	       !bpf_probe_read_kernel(&next, 1, skb->head + skb->network_header + 6) && next == IPPROTO_FRAGMENT;
 }
 
-/* Whether an sk_buff has a fragment of a datagram. */
+/* Whether an sk_buff is a fragment of a datagram. */
 static __noinline int is_fragment(const struct sk_buff *skb)
 {
 	__u8 offset[2];
@@ -288,9 +289,9 @@ static __noinline int is_fragment(const struct sk_buff *skb)
 }
 
 /*
- * IPv6 joins fragments behind `local_in`, and no event names the fragment that carries the datagram on. So the last
- * fragment of a datagram counts as the carrier. If fragments come out of order, two of them are mistaken for each
- * other, and the counts are right.
+ * Whether a fragment is not the last one of its datagram. IPv6 joins fragments behind `local_in`, and no
+ * event names the fragment whose sk_buff carries the datagram. So the last fragment counts as the carrier. If
+ * fragments come out of order, two of them are mistaken for each other; the counts are still right.
  */
 static __always_inline int is_early_fragment(const struct sk_buff *skb)
 {
@@ -330,7 +331,7 @@ static long end_joined(__u64 step, struct list_walk *walk)
 
 #define JOINED_MAX 128
 
-/* Ends the fragments that were joined to a packet: they are freed with it, for its reason. */
+/* Ends the fragments that were joined to a packet: they are freed together with it, for the same reason. */
 static __noinline int end_all_joined(const struct sk_buff *skb)
 {
 	const struct skb_shared_info *shared = (void *)(skb->head + skb->end);

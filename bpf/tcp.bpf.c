@@ -17,7 +17,7 @@
 
 /* ---- packets ---------------------------------------------------------------------------- */
 
-/* Whether a connection seen for the first time is older than the log. */
+/* FLOW_BEGAN_BEFORE if a connection that is seen for the first time is older than the log, else 0. */
 static __always_inline __u32 age_of(struct tcp_sock *tp)
 {
 	return tp->inet_conn.icsk_inet.sk.__sk_common.skc_state == TCP_SYN_SENT ? 0 : FLOW_BEGAN_BEFORE;
@@ -89,7 +89,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
 	if (direction == DIRECTION_IN && flow->has_retransmitted)
 		note_duplicates(skb, flow);
-	/* A packet that its number thins out fetches no cache line of the socket. */
+	/* Thinned out by number: decided before the cache lines of the socket are read. */
 	if (!options.on_change && flow->marks == ALL_KNOWN && !is_nth(flow_seq))
 		goto end;
 	tp = tcp_sock_of(sk);
@@ -106,7 +106,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		count_packet(&account->due, direction);
 		count(&flow->packets_due);
 	}
-	/* First, because reading the clock waits for every load before it. */
+	/* Read before the record is filled: reading the clock waits for every load before it. */
 	time_ns = bpf_ktime_get_ns();
 	record = reserve_state(cpu, hook, place, &slot);
 	if (record) {
@@ -115,7 +115,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		record->flow = flow->flow;
 		fill_state(record, tp, kernel_sk);
 		fill_packet(record, skb, direction);
-		/* Store what was logged, not what was read: a change that found no room is still due. */
+		/* Stored only with a record: a change whose record was dropped is still due. */
 		flow->last_cwnd_segments = record->cwnd_segments;
 		flow->last_ssthresh_segments = record->ssthresh_segments;
 		commit_state(record, place, &slot);
@@ -144,7 +144,7 @@ int tcp_egress(struct __sk_buff *skb)
 
 /* ---- events ----------------------------------------------------------------------------- */
 
-/* Kernels that know of AE, 0x100, keep the flags in 16 bits, and in 8 before. */
+/* Kernels that know the flag AE, 0x100, keep the flags in 16 bits; older kernels keep them in 8. */
 static __always_inline __u16 flags_of(const struct tcp_skb_cb *cb)
 {
 	__u16 wide = 0;
@@ -159,9 +159,10 @@ static __always_inline __u16 flags_of(const struct tcp_skb_cb *cb)
 }
 
 /*
- * Counts the segments of an attempt to send again, also of those without a record: the kernel owns the socket's lock. An
- * attempt that fails may be counted by the kernel (a filter or a full queue of this host took the packet) or not (no
- * route, no memory, or the original still waits in this host's queue).
+ * Counts the segments of a retransmission, whether or not it gets a record. The kernel holds the socket's
+ * lock, so plain counts do. When a retransmission fails, the kernel may have counted it (a filter or a full
+ * queue of this host dropped the packet) or not (no route, no memory, or the original still waits in this
+ * host's queue).
  */
 static __always_inline void count_retransmit(struct flow_state *flow, struct tcp_sock *tp, __u32 segments, int error)
 {
@@ -171,7 +172,10 @@ static __always_inline void count_retransmit(struct flow_state *flow, struct tcp
 	if (!error) {
 		flow->has_retransmitted = 1;
 		flow->retransmits_seen += segments;
-		/* The kernel counts before it sends: a flow that this packet began had the count already. */
+		/*
+		 * The kernel counts before it sends: in a flow that began with this packet, `before` has the
+		 * segments already.
+		 */
 		if (flow->total_retrans - before < segments)
 			flow->total_retrans_before -= segments - (flow->total_retrans - before);
 	} else if (flow->total_retrans != before) {
@@ -181,7 +185,7 @@ static __always_inline void count_retransmit(struct flow_state *flow, struct tcp
 	}
 }
 
-/* What is sent again while nothing is observed counts as if it had been before the log. */
+/* While nothing is observed, retransmissions count like those before the log. */
 static __always_inline void skip_retransmit(struct flow_state *flow, struct tcp_sock *tp)
 {
 	__u32 before = flow->total_retrans;
@@ -220,7 +224,7 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	record = event.record;
 	record->direction = DIRECTION_OUT;
 	record->pkt_seq = BPF_CORE_READ(cb, seq);
-	/* As the header will have it. The buffer's own ack_seq is for received segments. */
+	/* As in the header, which is not built yet. The ack_seq of the sk_buff is for received segments. */
 	record->pkt_ack = tp->rcv_nxt;
 	record->pkt_flags = flags_of(cb);
 	/* SYN and FIN take a sequence number each and carry no payload. */
@@ -232,8 +236,8 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 }
 
 /*
- * A SYN-ACK that is sent again. Most handshakes have no socket yet, so their flow is found by their ends;
- * that of a connection opened by TCP Fast Open has one.
+ * A SYN-ACK that is sent again. Most handshakes have no socket yet, so their flow is found by addresses and
+ * ports. A connection that was opened by TCP Fast Open has a socket.
  */
 SEC("tp_btf/tcp_retransmit_synack")
 int BPF_PROG(tcp_retransmit_synack, const struct sock *sk, const struct request_sock *request)
@@ -303,8 +307,8 @@ static __noinline void end_former_flow(const struct sock *sk)
 }
 
 /*
- * A completed handshake becomes a connection at once and not at its next packet, which may come
- * hours later, when the handshake would count as failed.
+ * Makes a completed handshake a connection at once. Its next packet may come hours later: by then the
+ * handshake would count as failed.
  */
 static __noinline void take_over_handshake(const struct sock *sk)
 {
@@ -349,7 +353,7 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 		note_ending(flow, tp, old_state);
 	if (!enabled)
 		return 0;
-	/* The first of the two programs writes; without a flow, the first program counts. */
+	/* With a flow, the program that runs first writes; without one, tcp_close counts. */
 	if (flow ? __sync_lock_test_and_set(&flow->has_closed, 1) : is_second)
 		return 0;
 	/* Nothing is sent again after this, and tcp_disconnect() clears the kernel's count. */
@@ -365,8 +369,8 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 }
 
 /*
- * Two programs for one event. A softirq that interrupts a program of this kind may close another
- * socket, and the kernel does not run the interrupted one for that; it runs the other.
+ * Two programs for one event. A softirq that interrupts one of them may close another socket. For that
+ * event the kernel does not run the interrupted program again, but it runs the other.
  */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
@@ -380,7 +384,7 @@ int BPF_PROG(tcp_close_2, const struct sock *sk, int old_state, int new_state)
 	return observe_close(sk, old_state, new_state, 1);
 }
 
-/* The flow's account is written with the socket's end; packets seen afterwards write it again. */
+/* Writes the flow's account when the socket ends; each packet that is seen afterwards writes it again. */
 SEC("tp_btf/tcp_destroy_sock")
 int BPF_PROG(tcp_destroy, struct sock *sk)
 {
@@ -396,7 +400,7 @@ int BPF_PROG(tcp_destroy, struct sock *sk)
 
 /* ---- processes -------------------------------------------------------------------------- */
 
-/* A socket belongs to the process that made it. Only attached when a log is limited to processes. */
+/* Notes the sockets of wanted processes. Attached only when a log is limited to processes. */
 SEC("cgroup/sock_create")
 int note_new_socket(struct bpf_sock *sk)
 {
@@ -405,7 +409,7 @@ int note_new_socket(struct bpf_sock *sk)
 	return PASS;
 }
 
-/* Before the log begins: the sockets that the processes hold, listeners among them. */
+/* Before the log begins: notes the sockets that wanted processes hold, including listeners. */
 SEC("iter/task_file")
 int note_held_sockets(struct bpf_iter__task_file *ctx)
 {
@@ -424,7 +428,7 @@ int note_held_sockets(struct bpf_iter__task_file *ctx)
 
 /* ---- sweeps ----------------------------------------------------------------------------- */
 
-/* Subflows of MPTCP have no file: they find their owner here, at their next packet. */
+/* Subflows of MPTCP have no file: at its next packet, a subflow finds its owner in this map. */
 static __always_inline void note_mptcp_owner(struct task_struct *task, struct sock *sk)
 {
 	struct owner *owner = bpf_sk_storage_get(&mptcp_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -433,7 +437,7 @@ static __always_inline void note_mptcp_owner(struct task_struct *task, struct so
 		owner_of(task, owner);
 }
 
-/* When the log begins: the connections that processes hold, in every network namespace. */
+/* When the log begins: finds the connections that processes hold, in every network namespace. */
 SEC("iter/task_file")
 int find_flows(struct bpf_iter__task_file *ctx)
 {
@@ -476,7 +480,7 @@ int find_flows(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
-/* State of the running sweep. On the stack, the verifier would track its values. */
+/* Of the running sweep. Not on the stack, where the verifier would track its values. */
 __u32 handshakes_ended;
 
 static long end_silent_handshake(void *map, const struct connection_key *connection,
@@ -491,8 +495,8 @@ static long end_silent_handshake(void *map, const struct connection_key *connect
 }
 
 /*
- * Run by the reader from time to time: ends the handshakes that failed silently. Returns
- * whether there may be more.
+ * Ends the handshakes that failed silently; the reader runs it at intervals. Returns whether there may
+ * be more.
  */
 SEC("syscall")
 int end_silent_handshakes(void *context)
@@ -502,7 +506,7 @@ int end_silent_handshakes(void *context)
 	return handshakes_ended >= HANDSHAKES_ENDED_MAX;
 }
 
-/* When the log ends, after the hooks are off: the accounts of the flows that live on. */
+/* When the log ends, after the hooks are detached: writes the accounts of the flows that live on. */
 static __always_inline void sum_up(struct flow_state *flow, struct sock *sk)
 {
 	struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : 0;
@@ -519,7 +523,7 @@ int sum_up_flows(struct bpf_iter__bpf_sk_storage_map *ctx)
 	return 0;
 }
 
-/* The same where the kernel lets no program walk over the elements of a map: what processes hold, ... */
+/* As sum_up_flows, for kernels without an iterator over socket storage: the sockets that processes hold. */
 SEC("iter/task_file")
 int sum_up_held_flows(struct bpf_iter__task_file *ctx)
 {
@@ -534,7 +538,7 @@ int sum_up_held_flows(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
-/* ... and the connections of a network namespace: also those that the kernel still ends when their process is gone. */
+/* For the same kernels: all connections of a network namespace, including those whose process has ended. */
 SEC("iter/tcp")
 int sum_up_flows_of_namespace(struct bpf_iter__tcp *ctx)
 {

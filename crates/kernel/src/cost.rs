@@ -1,5 +1,5 @@
-//! The CPU time of the eBPF programs by the kernel's run-time statistics, switched on in short windows only,
-//! because taking the time of every run costs tens of nanoseconds itself.
+//! The CPU time of the eBPF programs, from the kernel's run-time statistics. They are enabled in
+//! short windows only, because they add tens of nanoseconds to every run.
 
 use std::os::fd::OwnedFd;
 
@@ -10,7 +10,8 @@ use crate::programs::calls;
 
 const FIRST_WINDOW_NS: u64 = 50_000_000;
 const WINDOW_NS: u64 = 100_000_000;
-/// Time between two windows: short at first, so that a run of a second has a few; doubles each time.
+/// Time between two windows: short at first, so that a run of one second has several. It doubles
+/// after each window, up to the maximum.
 const FIRST_PERIOD_NS: u64 = 250_000_000;
 const PERIOD_MAX_NS: u64 = 5_000_000_000;
 

@@ -13,7 +13,7 @@ pub struct Pcap {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PacketHeader {
-    /// `tv_usec` has nanoseconds when the capture's precision is that.
+    /// `tv_usec` has nanoseconds in captures of that precision.
     pub time: timeval,
     /// Bytes that were captured.
     pub captured_bytes: u32,
@@ -43,7 +43,7 @@ pub struct Program {
 /// The instructions of a program.
 ///
 /// # Safety
-/// The program is libpcap's, with so many instructions as it says.
+/// The program comes from libpcap, and has as many instructions as its `length` says.
 pub unsafe fn instructions<'program>(
     program: *const Program,
 ) -> Option<&'program [ClassicInstruction]> {
@@ -56,10 +56,10 @@ pub unsafe fn instructions<'program>(
     Some(unsafe { std::slice::from_raw_parts(program.instructions, program.length as usize) })
 }
 
-/// The same, to change them.
+/// The instructions of a program, to change them.
 ///
 /// # Safety
-/// As above, and nothing else refers to them.
+/// As for [`instructions`], and nothing else refers to the instructions.
 pub unsafe fn instructions_mut<'program>(
     program: *mut Program,
 ) -> Option<&'program mut [ClassicInstruction]> {
@@ -83,7 +83,7 @@ pub const ERROR_BREAK: c_int = -2;
 pub const ERROR_ACTIVATED: c_int = -4;
 
 pub const DLT_EN10MB: c_int = 1;
-/// Bare IP: in files another number stands for it (`LINKTYPE_RAW`, 101).
+/// Bare IP; files have another number for it (`LINKTYPE_RAW`, 101).
 pub const DLT_RAW: c_int = 12;
 pub const DLT_DOCSIS: c_int = 143;
 
@@ -130,6 +130,6 @@ pub static eproto_db: [EthernetProtocol; 13] = [
     },
 ];
 
-/// Kept for old programs; `pcap_lib_version` is the documented way.
+/// Kept for old programs; the documented interface is `pcap_lib_version`.
 #[unsafe(no_mangle)]
 pub static pcap_version: [u8; 7] = *b"1.10.3\0";

@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::lock;
 
-/// Limit of the time in which a keeper answers.
+/// Maximum wait for an answer of the keeper.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval at which a thread checks whether another one has taken its answer.
 const ANSWER_CHECK_INTERVAL: Timespec = Timespec {
@@ -32,10 +32,11 @@ const ANSWER_CHECK_INTERVAL: Timespec = Timespec {
 /// The conversation of one capture.
 pub struct Conversation {
     talk: Mutex<Talk>,
-    /// Held by the thread that asks for an account, and by the one that changes the filter.
+    /// Held by a thread that asks for an account.
     account: Mutex<()>,
+    /// Held by a thread that changes the filter, or asks for an account.
     change: Mutex<()>,
-    /// Number of threads that wait for an answer. While there are any, they take the messages.
+    /// Number of threads that wait for an answer. While it is above 0, only they take messages.
     askers: AtomicUsize,
     /// Readable when a message waits.
     descriptor: OwnedFd,
@@ -43,7 +44,7 @@ pub struct Conversation {
     interface_index: u32,
     /// Number of the last change of the filter that was requested.
     changes: AtomicU64,
-    /// Number of the last one that the hooks have.
+    /// Number of the last change that the hooks have.
     merged: AtomicU64,
     /// The interface was removed. The keeper still knows what was counted.
     is_removed: AtomicBool,
@@ -78,12 +79,12 @@ thread_local! {
     static ASKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, signal handlers of the thread ask nothing.
+/// While this value lives, signal handlers of the thread ask nothing.
 struct Asking;
 
 impl Asking {
     fn begin() -> Option<Self> {
-        // A second value would clear the flag of the first when it is dropped.
+        // The flag belongs to the first value; a second one would clear it too early.
         match ASKS.replace(true) {
             true => None,
             false => Some(Self),
@@ -108,7 +109,7 @@ impl Conversation {
     /// A conversation over the connection of a client that captures an interface.
     ///
     /// # Errors
-    /// When the process has too many descriptors.
+    /// When the process has no descriptor left.
     pub fn new(client: Client, interface: &Interface) -> std::io::Result<Self> {
         Ok(Self {
             descriptor: client.as_fd().try_clone_to_owned()?,
@@ -130,11 +131,13 @@ impl Conversation {
         })
     }
 
-    /// Asks for the kernel's counts, and passes them to `then`, for one thread at a time, and not while a filter changes:
-    /// from the keeper's answer on, the hooks count every packet, and the filter may not run here yet.
+    /// Asks for the kernel's counts, and passes them to `then`; one thread at a time. Waits while a
+    /// filter changes: from the keeper's answer on, the hooks count every packet, and the new
+    /// filter may not run here yet.
     ///
     /// # Errors
-    /// As of [`Unanswered`]. A thread that may not wait is interrupted when another one has the conversation.
+    /// As of [`Unanswered`]: [`Unanswered::Interrupted`] also when another thread asks and this one
+    /// may not wait.
     pub fn account<T>(
         &self,
         may_wait: bool,
@@ -236,7 +239,8 @@ impl Conversation {
                 Ok(Some(KeeperMessage::Merged { changes })) => {
                     self.merged.fetch_max(changes, Ordering::SeqCst);
                 }
-                // An account fails only when the kernel does not give a map's content.
+                // While a change waits, the refusal is its answer: an account is refused only when
+                // the kernel does not return a map's content.
                 Err(error @ CaptureError::Refused { .. }) if talk.is_changing => {
                     talk.answer_change(Err(error));
                 }
@@ -266,7 +270,7 @@ impl Conversation {
     /// Checks that packets may still come.
     ///
     /// # Errors
-    /// Why none will, in libpcap's words where it has any.
+    /// Why no packets will come, in libpcap's words if libpcap has this error.
     pub fn check(&self) -> Result<(), String> {
         match self.lost.get() {
             Some(reason) => Err(reason.clone()),
@@ -275,7 +279,8 @@ impl Conversation {
         }
     }
 
-    /// The descriptor that is readable when a message waits; -1 while a thread asks, which takes the messages.
+    /// The descriptor that is readable when a message waits; -1 while a thread asks, because that
+    /// thread takes the messages.
     pub fn descriptor(&self) -> RawFd {
         match self.askers.load(Ordering::SeqCst) {
             0 => self.descriptor.as_raw_fd(),

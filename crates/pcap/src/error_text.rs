@@ -35,7 +35,7 @@ impl ErrorText {
 /// The text of `strerror` for an error of the kernel.
 pub fn of_kernel(error: rustix::io::Errno) -> String {
     let mut text = [0; ERROR_BYTES];
-    // SAFETY: the buffer has so many bytes; the text in it ends with 0.
+    // SAFETY: the buffer has ERROR_BYTES bytes; the text in it ends with 0.
     unsafe {
         libc::strerror_r(error.raw_os_error(), text.as_mut_ptr(), ERROR_BYTES);
         CStr::from_ptr(text.as_mut_ptr())

@@ -50,7 +50,8 @@ pub struct Live {
     /// `DIRECTION_IN`, `DIRECTION_OUT`, or 0 for both.
     pub direction: AtomicI32,
     reader: Mutex<Reader>,
-    /// Until when a filter runs here, of `CLOCK_MONOTONIC`; 0: none does.
+    /// Until when a filter runs here and not only in the hooks, nanoseconds of `CLOCK_MONOTONIC`;
+    /// 0: none does.
     filtered_until_ns: AtomicU64,
     link_type: AtomicI32,
     dead: Mutex<Dead>,
@@ -59,7 +60,7 @@ pub struct Live {
     ring: RingDescription,
     interface_number: u8,
     keeper: Conversation,
-    /// What was counted last.
+    /// The last statistics: packets received, dropped, and dropped by the interface.
     counted: [AtomicU32; 3],
     progress: Mutex<Progress>,
     missed_before: u64,
@@ -72,18 +73,20 @@ pub struct Live {
     ready: Mutex<Option<Ready>>,
 }
 
-/// A dead handle of the system's with the same link type: it compiles and writes files.
+/// A handle of the system's libpcap without a capture (`pcap_open_dead`) and with the same link
+/// type. It compiles filters and writes files.
 struct Dead(*mut Pcap);
 
 // SAFETY: libpcap binds no handle to a thread.
 unsafe impl Send for Dead {}
 
 thread_local! {
-    /// Whether the thread has the reader, or is about to. A signal handler of the program may call `pcap_stats`.
+    /// Whether the thread holds the lock of the reader or is taking it. A signal handler that
+    /// interrupts it may call `pcap_stats`.
     static READS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, signal handlers of the thread do not wait for the reader.
+/// While this value lives, signal handlers of the thread do not wait for the reader.
 struct Reading;
 
 impl Reading {
@@ -103,7 +106,7 @@ impl Drop for Reading {
     }
 }
 
-/// Whether a ring can serve this capture; otherwise libpcap of the system does.
+/// Whether a ring can serve this capture; otherwise the system's libpcap does.
 pub fn can_serve(options: &Options) -> bool {
     !options.is_monitor && options.protocol == 0 && options.time_stamp_type == 0
 }
@@ -167,7 +170,8 @@ impl Live {
             counted: [const { AtomicU32::new(0) }; 3],
             progress: Mutex::default(),
             missed_before: missed_packets(interface.index).unwrap_or(0),
-            // Now, as another interface may get the index later. Members may lack the privilege.
+            // Opened at once: another interface may get the index later. Members of the ring's
+            // group may lack the privilege.
             socket: Mutex::new(PacketSocket::open(interface.index).ok().map(Arc::new)),
             injected,
             ready: Mutex::default(),
@@ -178,7 +182,7 @@ impl Live {
             && !live.interface.is_loopback
             && let Some(socket) = &*lock(&live.socket)
         {
-            // Without it, the capture is promiscuous if another reader's is.
+            // If this fails, the interface is promiscuous only if another program makes it so.
             let _ = socket.hold_promiscuous();
         }
         Ok(live)
@@ -208,17 +212,18 @@ impl Live {
             .store(reader.filtered_until_ns(), Ordering::Relaxed);
     }
 
-    /// Waits for packets, at most this long, or until `wake` or the keeper's connection is readable. The caller has
-    /// nothing to drop: the thread may be cancelled here.
+    /// Waits for packets, at most `wait_max`, or until `wake` or the keeper's connection is
+    /// readable. The caller has nothing to drop: the thread may be cancelled here.
     ///
     /// # Errors
-    /// What ends the capture, in libpcap's words where it has any.
-    pub fn wait(&self, most: Duration, wake: &OwnedFd) -> Result<(), String> {
+    /// What ends the capture, in libpcap's words if libpcap has this error.
+    pub fn wait(&self, wait_max: Duration, wake: &OwnedFd) -> Result<(), String> {
         let bell = self.bell.as_ref().map_or(-1, |bell| bell.as_raw_fd());
         let waiting = [self.keeper.descriptor(), wake.as_raw_fd(), bell];
-        let [has_message, is_woken, _] = wait_readable(waiting, most);
+        let [has_message, is_woken, _] = wait_readable(waiting, wait_max);
         if is_woken {
-            // Cleared before the caller checks again what it announces.
+            // Cleared before the caller checks for `pcap_breakloop`, so that no later call is
+            // missed.
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
         match has_message {
@@ -227,8 +232,9 @@ impl Live {
         }
     }
 
-    /// The newest packets that may be read now: nanoseconds of `CLOCK_MONOTONIC`. In immediate mode packets come as the
-    /// hooks write them, which may not be in order of time where two CPUs write.
+    /// The time up to which packets may be read now, nanoseconds of `CLOCK_MONOTONIC`. In immediate
+    /// mode packets are read as soon as the hooks write them, so packets of two CPUs may be out of
+    /// order.
     pub fn horizon_ns(&self) -> u64 {
         let hold_back_ns = match self.bell {
             Some(_) => 0,
@@ -237,7 +243,7 @@ impl Live {
         monotonic_ns().saturating_sub(hold_back_ns)
     }
 
-    /// In immediate mode: has the next packet end a wait. False when there is nothing that could.
+    /// In immediate mode, makes the next packet end a wait. Returns false without a bell.
     pub fn silence_bell(&self) -> bool {
         match &self.bell {
             Some(bell) => bell.silence(),
@@ -246,9 +252,9 @@ impl Live {
         true
     }
 
-    /// Changes the filter. It runs here until the hooks have it: from the keeper's answer on, they let every packet
-    /// through. Packets that the old filter accepted and that were not read yet pass the new one, too, as with a packet
-    /// socket.
+    /// Changes the filter. From the keeper's answer on, the hooks let every packet through until
+    /// they have the new filter. Meanwhile the filter runs here. Unread packets that the old filter
+    /// accepted must pass the new one, too, as with a packet socket.
     ///
     /// # Errors
     /// What is wrong with the program, or what ends the capture.
@@ -256,8 +262,8 @@ impl Live {
         let own =
             OwnFilter::new(program, self.interface.index).map_err(|error| error.to_string())?;
         let merged = subscription(&self.ring, &self.interface, self.snaplen, program);
-        let (one, is_mergeable) = match merged {
-            Ok(one) => (one, true),
+        let (new, is_mergeable) = match merged {
+            Ok(new) => (new, true),
             // A filter that cannot be merged runs here for good.
             Err(_) => {
                 // The filter may read bytes beyond the snapshot length.
@@ -278,10 +284,12 @@ impl Live {
                 self.note_filter(reader);
             });
         };
-        let replaced = self.keeper.replace(one, set);
+        let replaced = self.keeper.replace(new, set);
         replaced.map_err(|unanswered| match unanswered {
             Unanswered::Ended(reason) | Unanswered::Refused(reason) => reason,
-            Unanswered::Interrupted => "a signal handler cannot set a filter here".into(),
+            Unanswered::Interrupted => {
+                "a signal handler that interrupted libpcap cannot set a filter".into()
+            }
         })
     }
 
@@ -290,8 +298,9 @@ impl Live {
     /// # Errors
     /// When the keeper has ended.
     pub fn statistics(&self) -> Result<Statistics, String> {
-        // A signal handler that has interrupted this thread amid a packet must not wait for others: they may wait for the
-        // reader, which this thread has. It cannot read what a filter here has yet to judge.
+        // A signal handler that interrupted this thread while it reads must not wait for other
+        // threads: they may wait for the reader, whose lock this thread holds. Nor can it read
+        // packets that a filter here has yet to judge, so then it gets the last statistics.
         let is_reading = Reading::is_under_way();
         let is_unknown =
             is_reading && self.filtered_until_ns.load(Ordering::Relaxed) >= monotonic_ns();
@@ -328,7 +337,7 @@ impl Live {
         })
     }
 
-    /// Packets that the filter accepted, and those of them that were lost, from what the kernel has counted.
+    /// Packets that the filter accepted, and how many of them were lost, from the kernel's counts.
     fn count(&self, counts: &[Vec<HookCount>]) -> [u64; 2] {
         let hooks = self.ring.hooks.iter();
         let (mut matched, mut refused) = (0, 0);
@@ -341,12 +350,13 @@ impl Live {
         self.progress().received_and_dropped(matched, refused)
     }
 
-    /// Whether the index is the interface's, for the calling thread.
+    /// Whether the interface exists in the network namespace of the calling thread.
     fn is_here(&self) -> bool {
         !self.keeper.is_removed() && self.ring.namespace == namespace_number()
     }
 
-    /// How far the ring is read; for a signal handler that has interrupted the reading, how far it was when counted last.
+    /// How far the ring is read. In a signal handler that interrupted the reader, how far it was
+    /// read at the last call.
     fn progress(&self) -> Progress {
         let mut last = lock(&self.progress);
         if !Reading::is_under_way() {
@@ -375,7 +385,7 @@ impl Live {
         }
     }
 
-    /// Takes one of [`Live::link_types`].
+    /// Sets the link type to one of [`Live::link_types`].
     pub fn set_link_type(&self, link_type: c_int) {
         let mut dead = lock(&self.dead);
         self.link_type.store(link_type, Ordering::Relaxed);
@@ -396,7 +406,7 @@ impl Live {
     /// The kernel's error.
     pub fn inject(&self, frame: &[u8]) -> Result<usize, String> {
         let socket = self.socket()?;
-        // As libpcap, whose non-blocking mode is that of its socket.
+        // As in libpcap, where non-blocking mode is a mode of the socket.
         let flags = match self.is_nonblocking.load(Ordering::Relaxed) {
             true => SendFlags::DONTWAIT,
             false => SendFlags::empty(),
@@ -432,14 +442,15 @@ impl Live {
         Ok(ready.as_raw_fd())
     }
 
-    /// Makes the descriptor unreadable when no packets wait. The bytes of the last packet may change.
+    /// Makes the descriptor not readable when no packets wait. May overwrite the bytes of the last
+    /// packet.
     pub fn update_ready(&self) {
         let ready = lock(&self.ready);
         if let Some(ready) = &*ready
             && let Some(read_until_ns) = self.read_until()
         {
             ready.clear(read_until_ns);
-            // Its thread may have seen one between these two.
+            // `clear` also hides a packet that came after the check above.
             if self.read_until().is_none() {
                 ready.set();
             }
@@ -453,14 +464,15 @@ impl Live {
         self.reader(|reader| {
             let has_next = reader.has_next(horizon_ns, direction);
             (!has_next).then(|| match self.bell {
-                // A hook may be about to write one that is older than this moment.
+                // A hook may still write a packet that is older than now.
                 Some(_) => reader.newest_ns(),
                 None => horizon_ns,
             })
         })
     }
 
-    /// After a fork, in the child. A thread of the parent that had the lock does not exist in it.
+    /// Restarts the thread of `ready` in the child of a fork. The lock is only tried: if another
+    /// thread held it at the fork, nothing in the child releases it.
     pub fn restart_in_child(&self) {
         if let Ok(mut ready) = self.ready.try_lock()
             && let Some(ready) = &mut *ready
@@ -477,7 +489,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Its thread uses the connection, so it ends first.
+        // The thread of `ready` uses the keeper's connection, so the thread ends first.
         *lock(&self.ready) = None;
     }
 }

@@ -16,16 +16,18 @@ use crate::own_filter::{OwnFilter, Passage};
 /// Interval at which `CLOCK_REALTIME` is compared with the clock of the records.
 const CLOCK_INTERVAL_NS: u64 = 500_000_000;
 
-/// An interrupted hook may write a packet this much later than its time, judged by programs that were replaced since.
+/// Maximum time between a packet's time stamp and its write by an interrupted hook. Such a hook may
+/// still run programs that were replaced meanwhile.
 const LATE_NS: u64 = 1_000_000_000;
 
-/// A keeper takes longer than this to load new programs: a packet that comes sooner was judged by the old ones.
+/// Minimum time in which a keeper loads new programs: the old programs judge packets that come
+/// sooner.
 const PROGRAMS_MIN_NS: u64 = 5_000_000;
 
 /// Interval at which a thread that need not wait for packets checks whether the hooks have the newest filter.
 const FILTER_CHECK_INTERVAL_NS: u64 = 2_000_000;
 
-/// Maximum packets that are taken before the program reads them, to count them.
+/// Maximum packets that are taken from the ring early, to count them.
 const AHEAD_MAX: usize = 4096;
 
 /// The state of reading a ring. The reading thread changes it; others lock it briefly, to count or to set a filter.
@@ -51,51 +53,53 @@ pub struct Reader {
     offset_ns: i64,
     offset_until_ns: u64,
     snaplen: usize,
-    /// The ring is read beyond the snapshot length, for the filters here.
+    /// Packets are read beyond the snapshot length, for the filters here.
     is_reading_whole: bool,
     is_nano: bool,
     interface_number: u8,
     injected: Arc<Injected>,
 }
 
-/// A filter that runs here, on packets up to a time: until the hooks have the filter, or another one is set.
+/// A filter that runs here, on packets up to a time: when the hooks have the filter, or another
+/// filter is set.
 struct Running {
     filter: OwnFilter,
     /// When it was set: packets up to this time passed the filter before it.
     from_ns: u64,
-    /// Until the hooks have the filter, packets that come after this time are whole. An interrupted hook may have
-    /// truncated earlier ones, by the old programs.
+    /// Until the hooks have the filter, they leave packets after this time whole. An interrupted
+    /// hook may have truncated earlier packets, by the old programs.
     judged_from_ns: u64,
+    /// Packets up to this time pass the filter here.
     until_ns: u64,
-    /// The number of the change by which the hooks will have it; 0 when they never will.
+    /// Number of the change that gives the hooks the filter; 0 when they never get it.
     change: u64,
 }
 
 /// How far a ring is read.
 #[derive(Clone, Copy, Default)]
 pub struct Progress {
-    /// Packets of the interface that were taken.
+    /// Packets of the interface that were taken from the ring.
     pub read: u64,
-    /// Of these, frames that the capture sent itself.
+    /// Of `read`, frames that the capture sent itself.
     pub own: u64,
-    /// Of these, packets that a filter here rejected and that no earlier filter had accepted.
+    /// Of `read`, packets that a filter here rejected and that no earlier filter had accepted.
     pub rejected: u64,
-    /// Packets that were overwritten, also those of other subscribers.
+    /// Packets that were overwritten, including those of other subscribers.
     pub gaps: u64,
     /// A filter here has yet to judge packets that wait.
     pub is_behind: bool,
 }
 
 impl Progress {
-    /// Packets that the filter accepted, and those of them that were lost. The hooks' counts, `matched` and `refused`,
-    /// may be older than this progress.
+    /// Packets that the filter accepted, and how many of them were lost. The hooks' counts,
+    /// `matched` and `refused`, may be older than this progress.
     pub fn received_and_dropped(&self, matched: u64, refused: u64) -> [u64; 2] {
         // Packets that were read since are not in the hooks' counts.
         let matched = matched.max(self.read + refused);
         // Unread packets are in the ring or were overwritten: at most `gaps` were overwritten.
         let unread = matched - (self.read + refused);
         let lost = unread.min(self.gaps);
-        // What the filter here may reject is received when it was not.
+        // Packets count as received only after the filter here accepted them.
         let unjudged = if self.is_behind { unread - lost } else { 0 };
         [
             (matched - unjudged).saturating_sub(self.own + self.rejected),
@@ -111,7 +115,8 @@ pub struct Kept {
 }
 
 impl Reader {
-    /// Reads packets of an interface, at most this many bytes of each, with times in nanoseconds or microseconds.
+    /// Reads packets of an interface, at most `snaplen` bytes of each, with times in nanoseconds or
+    /// microseconds.
     pub fn new(
         collector: Collector,
         interface_number: u8,
@@ -257,10 +262,10 @@ impl Reader {
     pub fn set_filter(&mut self, mut filter: OwnFilter, from_ns: u64, change: u64) {
         self.ahead
             .retain(|(one, passage)| filter.accepts(*passage, one.header.wire_bytes, &one.bytes));
-        // Packets that come now pass the new filter alone.
         self.is_reading_whole = true;
         self.collector.set_snaplen(CAPTURE_SNAPLEN_MAX);
         let now_ns = monotonic_ns();
+        // Later packets need to pass only the new filter.
         for one in &mut self.programs {
             one.until_ns = now_ns.min(one.until_ns);
         }
@@ -284,8 +289,8 @@ impl Reader {
         should
     }
 
-    /// The hooks have the filter of this change. It goes on to run here for packets of hooks that were interrupted; to
-    /// filter a packet twice changes nothing.
+    /// Notes that the hooks have the filter of this change. For packets of interrupted hooks, the
+    /// filter runs here a while longer; filtering a packet twice changes nothing.
     pub fn note_merged(&mut self, change: u64) {
         if let Some(newest) = self.programs.back_mut()
             && newest.change == change
@@ -300,7 +305,7 @@ impl Reader {
         self.programs.back().map_or(0, |newest| newest.until_ns)
     }
 
-    /// Whether a packet of a direction waits. The bytes of the last packet may change.
+    /// Whether a packet of a direction waits. May overwrite the bytes of the last packet.
     pub fn has_next(&mut self, horizon_ns: u64, direction: c_int) -> bool {
         if !self.ahead.is_empty() {
             return true;
@@ -322,15 +327,15 @@ impl Reader {
         let Some((header, bytes)) = self.take(horizon_ns, direction) else {
             return false;
         };
-        // SAFETY: the packet has so many bytes until the next call.
+        // SAFETY: the packet keeps its `captured_bytes` bytes until the next call of `take`.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, header.captured_bytes as usize) };
         let bytes = bytes.to_vec();
         self.ahead.push_back((Kept { header, bytes }, self.passage));
         true
     }
 
-    /// How far the ring is read. While a filter runs here, packets that wait are taken first: only that filter decides
-    /// which of them count as received.
+    /// How far the ring is read. While a filter runs here, waiting packets are taken first, because
+    /// only that filter decides which of them count as received.
     pub fn progress(&mut self, direction: c_int) -> Progress {
         let now_ns = monotonic_ns();
         let is_filtered = self.filtered_until_ns() >= now_ns;
@@ -363,7 +368,7 @@ mod tests {
             rejected: 5,
             ..Progress::default()
         };
-        // Five that a filter here rejects came since.
+        // Since the hooks' counts came five packets, which a filter here rejects.
         assert_eq!(read.received_and_dropped(100, 0), [100, 0]);
         assert_eq!(read.received_and_dropped(110, 2), [105, 2]);
     }
@@ -378,7 +383,7 @@ mod tests {
             ..Progress::default()
         };
         assert_eq!(read.received_and_dropped(100, 0), [20, 0]);
-        // Overwritten ones are lost, whatever the filter had said.
+        // Overwritten packets are lost, whether or not the filter would accept them.
         read.gaps = 5;
         assert_eq!(read.received_and_dropped(100, 0), [25, 5]);
         // All were judged, and half of them passed: nothing is taken back.

@@ -17,7 +17,7 @@ use crate::output_file::{create, take};
 /// Interval between checks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Hands on its input, and asks Python for signals at this interval.
+/// Passes writes on to `inner`, and checks for Python's signals every [`SIGNAL_INTERVAL`].
 struct Interruptible<W> {
     inner: W,
     checked_at: Instant,
@@ -81,17 +81,17 @@ fn into<W: Write + Send>(
     }
 }
 
-/// Writes to a file that replaces `output` when it is complete: a conversion that fails or is
-/// killed leaves the old file. A pipe or a device is written to directly.
+/// Writes to a file that replaces `output` when it is complete: if the conversion fails or is
+/// killed, the old file stays. Writes directly to a pipe or a device.
 fn into_file(
     path: &PathBuf,
     format: Format,
     output: &Path,
     options: ConvertOptions,
 ) -> PyResult<ConvertReport> {
-    let (file, place) = create(output)?;
+    let (file, replacement) = create(output)?;
     let report = into(path, format, file, output.display(), options)?;
-    take(place)?;
+    take(replacement)?;
     Ok(report)
 }
 
@@ -125,7 +125,7 @@ pub fn convert_log(
     Ok((report.rows, report.warnings))
 }
 
-/// `(name, suffix, is text)` of every format.
+/// Name, suffix, and whether it is text, of every format.
 #[pyfunction]
 pub fn log_formats() -> Vec<(&'static str, &'static str, bool)> {
     Format::ALL

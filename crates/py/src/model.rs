@@ -19,7 +19,7 @@ pub struct Network(queueing::Network);
 
 #[pymethods]
 impl Network {
-    /// Checks a model, which is JSON; traces are numbers by name.
+    /// Checks a model, which is JSON; `traces` has the values of each trace by its name.
     #[new]
     #[pyo3(signature = (model, traces=BTreeMap::new(), allow_unstable=false))]
     fn new(
@@ -36,7 +36,7 @@ impl Network {
     }
 }
 
-/// See `parshall.model.run`, which documents what is in it.
+/// See `parshall.model.run`, which documents the results.
 #[pyclass(module = "parshall._native", frozen)]
 pub struct Simulation {
     /// The results, as JSON.
@@ -69,12 +69,12 @@ impl Simulation {
         })
     }
 
-    /// Packets that left, of the first replication; None when not requested.
+    /// Packets that left the network in the first replication; None when not requested.
     fn packets(&self) -> Option<ArrowStream> {
         self.packets.as_ref().map(stream)
     }
 
-    /// Their visits to queues; None when not requested.
+    /// Visits of these packets to queues; None when not requested.
     fn visits(&self) -> Option<ArrowStream> {
         self.visits.as_ref().map(stream)
     }
@@ -99,7 +99,7 @@ fn stream(batch: &RecordBatch) -> ArrowStream {
     ))
 }
 
-/// Works in a thread of its own, while this one listens for signals.
+/// Runs `work` in another thread, while this thread checks for signals.
 fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T, ModelError> + Send,

@@ -11,7 +11,8 @@ use crate::errors::to_python;
 /// Interval between checks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Checks for Python's signals and for the caller's request to stop. Keeps the exception that interrupted the work.
+/// Checks for Python's signals and for the caller's request to stop. Keeps the exception that
+/// interrupts the work.
 pub struct Interrupts {
     is_stopping: Option<Py<PyAny>>,
     interrupt: Option<PyErr>,
@@ -26,7 +27,8 @@ impl Interrupts {
         }
     }
 
-    /// Raises what a signal's handler raised, or `KeyboardInterrupt` when the caller wants to stop.
+    /// Fails with the exception of a signal handler, or with `KeyboardInterrupt` when the caller
+    /// wants to stop.
     pub fn check(&self, py: Python<'_>) -> PyResult<()> {
         py.check_signals()?;
         match &self.is_stopping {

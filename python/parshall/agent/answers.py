@@ -1,4 +1,4 @@
-"""What the tools answer: bounded, with texts of others on one line, and with the ledger of what they are about."""
+"""The answers of the tools: of bounded size, with foreign texts on one line, and with a ledger."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ class HostAnswer(Object):
     problems: list[Probe]
     """Features that do not work in full."""
     left_out: int
-    """Further such features."""
+    """Number of further features with problems."""
     ledger: ProbeLedger
     """The account of the check."""
 
@@ -51,15 +51,15 @@ class FlowRow(Object):
     command: str | None
     """Command that opened the socket; null: unknown."""
     pid: int | None
-    """Its process."""
+    """Process number of the command; null: unknown."""
     state: str | None
-    """State of TCP."""
+    """TCP state."""
     ended: bool
-    """Whether it has ended."""
+    """Whether the connection has ended."""
     ending: str | None
-    """How it ended."""
+    """How the connection ended."""
     duration_s: float | None
-    """Time in the log, seconds."""
+    """Time that the log observed the connection, seconds."""
     acked_bytes: int | None
     """Bytes that the peer acknowledged."""
     received_bytes: int | None
@@ -71,7 +71,7 @@ class FlowRow(Object):
     cwnd_segments: int | None
     """Congestion window, segments."""
     congestion_control: str | None
-    """Congestion control."""
+    """Congestion control algorithm."""
 
 
 class FlowsAnswer(Object):
@@ -82,32 +82,32 @@ class FlowsAnswer(Object):
     is_complete: bool
     """Whether the log was ended in order; false while it is being written."""
     until_time_ns: int
-    """Until when the log is known, nanoseconds since 1970."""
+    """Time of the newest record or account in the log, nanoseconds since 1970."""
     flows: list[FlowRow]
-    """Connections in the order that was asked for."""
+    """Connections in the requested order."""
     left_out: int
-    """Further connections."""
+    """Number of further connections."""
     ledger: Ledger | None
-    """The account of the log; null: none was written yet."""
+    """The account of the log; null: not written yet."""
 
 
 class RetransmissionRow(Object):
     """A segment that was sent again."""
 
     time_ns: int
-    """When, nanoseconds since 1970."""
+    """Time of the retransmission, nanoseconds since 1970."""
     flow: int
     """Number of the connection."""
     payload_bytes: int
     """Bytes that were sent again."""
     segments: int
-    """Segments."""
+    """Segments that were sent again."""
     cause: str | None
     """Why: tlp, rto, fast, rack, mtu, syn, synack; null: the log does not show it."""
     spurious: bool | None
     """Whether the data had arrived already; null: unknown."""
     evidence: str | None
-    """How that is known: dsack or undo."""
+    """What shows that the data had arrived: dsack or undo."""
 
 
 class RetransmissionsAnswer(Object):
@@ -122,52 +122,52 @@ class RetransmissionsAnswer(Object):
     spurious: int
     """Retransmissions that were needless."""
     retransmissions: list[RetransmissionRow]
-    """The last ones."""
+    """The last retransmissions."""
     left_out: int
-    """Earlier ones."""
+    """Number of earlier retransmissions."""
     ledger: Ledger | None
     """The account of the log."""
 
 
 class DropRow(Object):
-    """Packets that were dropped for one reason at one place."""
+    """Packets that were dropped for one reason after one stage."""
 
     reason: str
     """The kernel's reason."""
     place: str | None
-    """The last stage that they passed."""
+    """The last stage that the packets passed."""
     packets: int
-    """Packets."""
+    """Number of packets."""
 
 
 class DropsAnswer(Object):
-    """Where packets drop."""
+    """Where packets are dropped."""
 
     file: str
     """Name of the path log or of the histograms."""
     paths: dict[str, int]
-    """Packets by what became of them."""
+    """Packets by their code path, such as forwarded or dropped."""
     drops: list[DropRow]
     """Most frequent drops."""
     left_out: int
-    """Further reasons and places."""
+    """Number of further reasons and stages."""
     ledger: Ledger | None
     """The account of the measurement."""
 
 
 class ReportAnswer(Object):
-    """What the report of a log says, in numbers."""
+    """The numbers of a log's report."""
 
     log: str
     """Name of the log."""
     is_complete: bool
     """Whether the log was ended in order."""
     truncation: str | None
-    """Why the file ends early; null: it does not."""
+    """Why the file ends early; null: it is whole."""
     kernel: str | None
     """Kernel of the host."""
     flows: int
-    """Connections."""
+    """Number of connections."""
     endings: dict[str, int]
     """Connections by how they ended."""
     acked_bytes: int
@@ -179,30 +179,30 @@ class ReportAnswer(Object):
     refused: int
     """Segments that full accept queues refused."""
     gaps: int
-    """Times that the log does not have."""
+    """Number of intervals that the log lacks."""
     ledger: Ledger | None
     """The account of the log."""
 
 
 class ModelAnswer(Object):
-    """What a model says."""
+    """The results of a model."""
 
     model: str
     """Name of the model."""
     duration_s: float
     """Simulated time of each replication, seconds."""
     replications: int
-    """Replications."""
+    """Number of replications."""
     estimates: list[Estimate]
-    """Estimates with half of the width of their 95 % intervals; zeros are left out."""
+    """Estimates with the half-width of their 95 % intervals; without zeros."""
     left_out: int
-    """Further estimates."""
+    """Number of further estimates."""
     ledger: Balance
     """The account of the packets of all replications."""
 
 
 def bounded(value: Any) -> Any:
-    """Return a value with each of its texts on one line of bounded length: names are chosen by others."""
+    """Return a value with each of its texts on one line of bounded length, since others choose names."""
     if isinstance(value, str):
         text = printable(value)
         return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 4]} ..."

@@ -42,7 +42,7 @@ def server_of(tools: Tools) -> MCPServer[Any]:
 
 
 def _refusing(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a tool whose errors are answers of one line."""
+    """Return the tool with its errors as answers of one line."""
 
     @functools.wraps(tool)
     def answer(*arguments: Any, **named: Any) -> Any:

@@ -9,7 +9,7 @@ from parshall.instruments.tcp import LogSummary
 
 
 def listener_lines(summary: LogSummary) -> list[str]:
-    """Return a line for each listener that refused something, and one if some could not be counted."""
+    """Return a line for each listener that refused segments, and a line if some segments were not counted."""
     lines = refusing_lines(summary.listeners)
     if summary.segments_unlisted:
         lines.append(f"listeners: {summary.segments_unlisted:,} segments not counted: the table of listeners was full")
@@ -17,7 +17,7 @@ def listener_lines(summary: LogSummary) -> list[str]:
 
 
 def refusing_lines(listeners: Iterable[dict[str, Any]]) -> list[str]:
-    """Return a line for each listener (a row of `Log.listeners`) that refused something, those with most first."""
+    """Return a line for each listener (a row of `Log.listeners`) that refused segments, most refusals first."""
     here = Path("/proc/self/ns/net").stat().st_ino
 
     def refused(row: dict[str, Any]) -> int:

@@ -35,8 +35,8 @@ def states(records: pa.Table) -> pl.DataFrame:
     -------
     polars.DataFrame
         Shape (records of full sockets, columns): `COLUMNS`, with ``time_ns`` as int64 nanoseconds since
-        1970 and without values where the kernel had none: ``srtt_us`` before the first sample, sequence
-        numbers before the peer's SYN.
+        1970. Null where the kernel has no value: ``srtt_us`` before the first sample, ``snd_una`` and
+        ``rcv_nxt`` before the peer's SYN.
     """
     frame = pl.from_arrow(records.select(COLUMNS))
     assert isinstance(frame, pl.DataFrame)

@@ -1,8 +1,8 @@
-"""Runs of stretches: instruments change while the workload runs, and each stretch is compared with its neighbours.
+"""Runs in stretches: instruments change while the workload runs, and each stretch is compared with its neighbours.
 
-What a machine does changes from run to run by more than what is measured; from one stretch of a running workload to the
-next it changes less. So the first level of a run, its base, stands between any two others: base, A, base, B, base. The
-value of A is that beside both neighbours.
+From run to run, a machine often changes more than the effect that is measured. It changes less between neighbouring
+stretches of one workload. So the first level, the base, stands between any two others: base, A, base, B, base. A is
+compared with the mean of the base before and after it.
 """
 
 import math
@@ -20,12 +20,12 @@ from parshall.lab.run import Run
 from parshall.lab.sites import Scene, Site
 from parshall.lab.study import INSTRUMENT, SERVER, WORKLOAD, Level, Program, Setting, Study
 
-# A workload that has sent nothing after so long does not work.
+# Maximum wait until the workload sends.
 _TRAFFIC_S = 30.0
-# Handshakes and control connections have fewer.
+# The workload sends when so many packets have passed: handshakes and control connections have fewer.
 _PACKETS = 1000
 _POLL_S = 0.02
-# What a stretch takes besides itself: programs start and end.
+# Time between two stretches, in which programs end and start.
 CHANGE_S = 1.2
 
 
@@ -34,7 +34,7 @@ class StoppedError(Exception):
 
 
 def duration_s(study: Study, states: Sequence[Level]) -> float:
-    """Return about how long a run of stretches takes."""
+    """Return the approximate duration of a run in stretches."""
     changes = study.cycles * (len(states) - 1)
     return (2 * changes + study.cycles) * (study.stretch_s + study.settle_s) + changes * CHANGE_S
 
@@ -48,12 +48,12 @@ def measure(
     seed: str = "",
     stopping: Stopping | None = None,
 ) -> dict[str, Any]:
-    """Run a workload once, and change between states meanwhile; other parameters are those of `cycle.measure`.
+    """Run a workload once, and change the state in each stretch. See `cycle.measure` for the other parameters.
 
     Parameters
     ----------
     study : Study
-        Whose settings differ between the states in their instruments only.
+        The study. Between the states, its settings differ only in their instruments.
     states : sequence of dict
         The levels; the first is the base.
     seed : str
@@ -73,7 +73,7 @@ def measure(
     StoppedError
         A stop was requested.
     """
-    # The workload ends with the run.
+    # The run ends the workload, so the workload gets a duration that it never reaches.
     settings = [study.setting(state, 24 * 3600.0) for state in states]
     base = settings[0]
     order = _order(len(states), study.cycles, random.Random(seed))
@@ -87,11 +87,11 @@ def measure(
             cycle.launch(scene, program)
         _wait_for_traffic(scene, base)
         stretches = []
-        for number, (turn, state) in enumerate(order):
+        for number, (of_cycle, state) in enumerate(order):
             if stopping is not None and stopping.is_requested():
                 raise StoppedError
             measured = _stretch(scene, settings[state], number, study)
-            stretches.append({"level": states[state], "cycle": turn, **measured})
+            stretches.append({"level": states[state], "cycle": of_cycle, **measured})
         workload_s = time.monotonic() - began_s
         hosts = before.hosts_until_now()
         ended = {}
@@ -113,15 +113,15 @@ def measure(
 def _order(states: int, cycles: int, shuffle: random.Random) -> list[tuple[int, int]]:
     """Return cycle and state of each stretch: the base (0) before and after any other.
 
-    Each cycle has its own base at both ends. If two cycles shared one, their changes would have its noise in common,
-    and an interval of both would be too narrow.
+    Each cycle has its own base at both ends. Two cycles that shared a base would share its noise, and their common
+    interval would be too narrow.
     """
-    found = []
-    for turn in range(cycles):
-        found.append((turn, 0))
+    order = []
+    for number in range(cycles):
+        order.append((number, 0))
         for state in shuffle.sample(range(1, states), states - 1):
-            found += [(turn, state), (turn, 0)]
-    return found
+            order += [(number, state), (number, 0)]
+    return order
 
 
 def _wait_for_traffic(scene: Scene, base: Setting) -> None:
@@ -135,8 +135,8 @@ def _wait_for_traffic(scene: Scene, base: Setting) -> None:
                 raise ParshallError(f"{program.name}: ended at once: {agent.last_line(program.name)}")
         if time.monotonic() > deadline_s:
             raise ParshallError(
-                f"the workload sent fewer than {_PACKETS} packets in {_TRAFFIC_S:g} s; one that sends so little needs "
-                "runs of its own: take the factors out of switched"
+                f"the workload sent fewer than {_PACKETS} packets in {_TRAFFIC_S:g} s; with so little "
+                "traffic, each level needs a run of its own: take the factors out of switched"
             )
         time.sleep(_POLL_S)
 
@@ -150,7 +150,7 @@ def _packets(scene: Scene) -> int:
 
 
 def _stretch(scene: Scene, setting: Setting, number: int, study: Study) -> dict[str, Any]:
-    """Measure one stretch: its instruments start, it settles, is measured, and they end."""
+    """Measure one stretch: start its instruments, wait, measure, and end the instruments."""
     instruments = [_numbered(program, number) for program in cycle.of(setting.programs, INSTRUMENT)]
     for program in instruments:
         cycle.start(scene, program)
@@ -181,13 +181,13 @@ def _stretch(scene: Scene, setting: Setting, number: int, study: Study) -> dict[
 
 
 def _numbered(program: Program, number: int) -> Program:
-    """Return an instrument under a name of its own: it starts anew in each stretch."""
-    # What has not been read when the stretch ends is not of it.
+    """Return an instrument with its own name in this stretch, because it starts again in each."""
+    # Not drained: packets that are unread at the end of the stretch do not count.
     return replace(program, name=f"{program.name}-{number}", is_drained=False)
 
 
 def _end_at_any_status(scene: Scene, program: Program) -> dict[str, Any]:
-    """End a program that would have gone on; its status says nothing, and its output is not read."""
+    """Wait for the end of an interrupted program; its status may be any, and its output is not read."""
     agent = scene.agents[program.host]
     deadline_s = time.monotonic() + program.end_s
     while agent.is_running(program.name) and time.monotonic() < deadline_s:
@@ -207,21 +207,21 @@ def stretches_of(run: Run) -> list[Run]:
 def beside_neighbours(
     stretches: Sequence[tuple[Level, int, float | None]], *, is_ratio: bool
 ) -> list[tuple[Level, int, float]]:
-    """Return one value for each level and cycle, as it is beside its neighbours.
+    """Return one value for each level and cycle, corrected by the neighbours of its stretch.
 
     Parameters
     ----------
     stretches : sequence of tuple
-        Level, cycle and value of each, in their order: the base is the first, and before and after any other.
+        Level, cycle and value of each stretch, in order of time. The base is the first, and before and after any other.
     is_ratio : bool
-        Whether values are compared by ratio, all being positive then.
+        Whether to compare values by their ratio, if all are positive; otherwise by their difference.
 
     Returns
     -------
     list of tuple
-        Level, cycle and value. The base has its mean in the cycle, any other that mean, changed as the stretch was
-        beside its neighbours; geometric means of ratios: the arithmetic one of both neighbours is biased (its mean is
-        above what lies between them).
+        Level, cycle and value. The value of the base is its mean in the cycle. The value of another level is this mean,
+        plus the stretch's difference from the mean of its neighbours, or times its ratio to that mean. For ratios, the
+        means are geometric, because the arithmetic mean of both neighbours is too high.
     """
     if is_ratio and any(value is not None and value <= 0 for _, _, value in stretches):
         is_ratio = False
@@ -231,14 +231,14 @@ def beside_neighbours(
     by_cycle: dict[int, list[float]] = {}
     steps: list[tuple[Level, int, float]] = []
     for number in range(1, len(stretches) - 1):
-        level, turn, _ = stretches[number]
+        level, of_cycle, _ = stretches[number]
         if level == base:
             continue
         left, value, right = values[number - 1 : number + 2]
         if left is None or value is None or right is None:
             continue
-        by_cycle.setdefault(turn, []).append((left + right) / 2)
-        steps.append((level, turn, value - (left + right) / 2))
-    means = {turn: sum(listed) / len(listed) for turn, listed in by_cycle.items()}
-    found = [(base, turn, back(mean)) for turn, mean in means.items()]
-    return found + [(level, turn, back(means[turn] + step)) for level, turn, step in steps]
+        by_cycle.setdefault(of_cycle, []).append((left + right) / 2)
+        steps.append((level, of_cycle, value - (left + right) / 2))
+    means = {of_cycle: sum(listed) / len(listed) for of_cycle, listed in by_cycle.items()}
+    bases = [(base, of_cycle, back(mean)) for of_cycle, mean in means.items()]
+    return bases + [(level, of_cycle, back(means[of_cycle] + step)) for level, of_cycle, step in steps]

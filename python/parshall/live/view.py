@@ -1,4 +1,4 @@
-"""One view of the flows: filtered, grouped, sorted, and the lines of it that are on a screen."""
+"""One view of the flows: filtered, grouped, sorted, and cut to the lines on the screen."""
 
 import re
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ GROUPS = ("process", "unit", "peer_address", "local_port", "peer_port", "state",
 LINES_MAX = 500
 FILTER_CHARACTERS_MAX = 200
 UNKNOWN = "?"
-"""The process of a flow whose process is not known."""
-# Of these, a word of a filter may be a part.
+"""Shown for a flow whose process is not known."""
+# Columns that a word of a filter is searched in.
 _TEXTS = ("process", "unit", "local", "peer", "state", "cc")
 _SUMS = ("acked", "received", "acked_Mbps", "received_Mbps", "retr")
 # Names of the runtimes' control groups: docker-ID.scope, cri-containerd-ID.scope, libpod-ID.scope.
@@ -26,22 +26,22 @@ _CONTAINER = re.compile(r"^(?:[a-z-]+-)?([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?$"
 
 @dataclass(frozen=True)
 class View:
-    """What of the flows is shown, and in which order.
+    """Which flows are shown, and in which order.
 
     Attributes
     ----------
     sort : str
         One of `SORTS`; with a group also ``group`` and ``flows``.
     descending : bool
-        The greatest first.
+        Whether the greatest comes first.
     words : str
-        Words that each are a part of a flow's names, or its process number.
+        Words of the filter: each is a part of one of the flow's texts, or its process number.
     group : str
-        One of `GROUPS`; empty: one line a flow.
+        One of `GROUPS`; empty: one line for each flow.
     offset, count : int
-        The lines.
+        First line that is shown, counted from 0, and number of lines.
     at_ns : int or None
-        The time; None: now.
+        Time of the view, nanoseconds of ``CLOCK_REALTIME``; None: the newest.
     """
 
     sort: str = "acked_Mbps"
@@ -64,20 +64,20 @@ class View:
 
 
 def lines(facts: pl.DataFrame, flows: pl.DataFrame, view: View) -> tuple[int, dict[str, list[Any]]]:
-    """Return the number of lines of a view, and those that it shows, as columns.
+    """Return the number of lines of a view, and the lines that it shows, as columns.
 
     Parameters
     ----------
     facts : polars.DataFrame
-        What never changes of each flow, see `described`.
+        What never changes in a flow, see `described`.
     flows : polars.DataFrame
-        What does, see `History.at`.
+        What changes in a flow, see `History.at`.
     """
     if not facts.width:
         return 0, {}
     table = flows.join(facts, on="flow", how="inner", maintain_order="left").select(
         *facts.columns,
-        # A connection that ended has how; one that did not, TCP's state.
+        # How the connection ended; TCP's state while it has not.
         state=pl.when(pl.col("ending").is_not_null() & (pl.col("ending") != "open"))
         .then(pl.col("ending").cast(pl.String))
         .when(pl.col("ended").fill_null(False))
@@ -92,9 +92,9 @@ def lines(facts: pl.DataFrame, flows: pl.DataFrame, view: View) -> tuple[int, di
         retr="retransmitted",
     )
     for word in view.words.lower().split():
-        found = [pl.col(name).str.to_lowercase().str.contains(word, literal=True) for name in _TEXTS]
-        found.append(pl.col("pid").cast(pl.String) == word)
-        table = table.filter(pl.any_horizontal(found).fill_null(False))
+        matches = [pl.col(name).str.to_lowercase().str.contains(word, literal=True) for name in _TEXTS]
+        matches.append(pl.col("pid").cast(pl.String) == word)
+        table = table.filter(pl.any_horizontal(matches).fill_null(False))
     if view.group:
         table = table.group_by(group=pl.col(view.group).cast(pl.String)).agg(
             pl.len().alias("flows"),
@@ -110,7 +110,7 @@ def lines(facts: pl.DataFrame, flows: pl.DataFrame, view: View) -> tuple[int, di
 
 
 def described(table: pl.DataFrame) -> pl.DataFrame:
-    """Return what never changes of each flow of `FlowStates.table`, in words for people."""
+    """Return what never changes in each flow of `FlowStates.table`, as the screen shows it."""
     if not table.width:
         return table
     return table.select(
@@ -129,7 +129,7 @@ def described(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def unit_of(cgroup: str) -> str:
-    """Return the unit of systemd that a control group is, or the short number of the container."""
+    """Return the name of a control group's systemd unit, or the short ID of its container."""
     name = printable(cgroup.rstrip("/").rsplit("/", 1)[-1])
     container = _CONTAINER.match(name)
     return container[1] if container else name
@@ -137,5 +137,5 @@ def unit_of(cgroup: str) -> str:
 
 def _end(side: str) -> pl.Expr:
     address, port = pl.col(f"{side}_address"), pl.col(f"{side}_port").cast(pl.String)
-    is_long = address.str.contains(":", literal=True)
-    return pl.when(is_long).then(pl.format("[{}]:{}", address, port)).otherwise(pl.format("{}:{}", address, port))
+    is_ipv6 = address.str.contains(":", literal=True)
+    return pl.when(is_ipv6).then(pl.format("[{}]:{}", address, port)).otherwise(pl.format("{}:{}", address, port))

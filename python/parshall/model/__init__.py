@@ -1,4 +1,4 @@
-"""Networks of queues: built, run, swept, compared with measurements.
+"""Networks of queues: build, run and sweep them, and compare them with measurements.
 
 Examples
 --------

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Maximum lateness of packets as a fraction of the link's delay; beyond it, the link differs from its parameters.
+# Maximum lateness of packets as a fraction of the link's delay; above it, the link does not have its parameters.
 LATENESS_SHARE_MAX = 0.1
 US_PER_NS = 1e-3
 
@@ -16,11 +16,11 @@ class LinkText:
     Attributes
     ----------
     what : str
-        Its parameters.
+        The link's parameters.
     did : str
-        The packets it carried and lost; empty when its backend does not count them.
+        The packets that the link carried and lost; empty when its backend does not count them.
     warnings : tuple of str
-        Why a run on it should be discarded; empty when it is valid.
+        Why a run on this link should be discarded; empty when the run is valid.
     """
 
     what: str
@@ -48,7 +48,7 @@ def _what(link: Mapping[str, Any]) -> str:
     parts.append(f"{forward['delay_ms']:g} ms delay forward and {back['delay_ms']:g} ms back")
     if forward["queue_packets"]:
         parts.append(f"a queue of {forward['queue_packets']:,} packets")
-    # Results of before have no disciplines.
+    # Older results do not name the discipline.
     discipline = forward.get("discipline", "drop-tail")
     if discipline != "drop-tail":
         parts.append(f"{discipline}{' with ECN' if forward['ecn'] else ''}")
@@ -75,18 +75,18 @@ def _did(relay: Mapping[str, Any] | None) -> str:
 def _warnings(link: Mapping[str, Any], relay: Mapping[str, Any] | None) -> tuple[str, ...]:
     if not relay:
         return ()
-    found = []
+    warnings = []
     for direction, name in (("a_to_b", "forward"), ("b_to_a", "back")):
         account, delay_ms = relay[direction], link[direction]["delay_ms"]
         lost = sum(account["own_lost"].values())
         if lost:
-            found.append(f"The relay itself lost {lost:,} packets in direction {name}: discard this run.")
+            warnings.append(f"The relay itself lost {lost:,} packets in direction {name}: discard this run.")
         if delay_ms and account["lateness"]["p99_ns"] > LATENESS_SHARE_MAX * delay_ms * 1e6:
-            found.append(
+            warnings.append(
                 f"In direction {name}, 1 % of the packets left more than {_late(account, 'p99_ns')} late, "
                 f"compared with a delay of {delay_ms:g} ms: the machine was too busy; repeat the run on an idle one."
             )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def _late(account: Mapping[str, Any], percentile: str) -> str:

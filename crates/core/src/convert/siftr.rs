@@ -1,4 +1,4 @@
-//! Common parts of the versions of SIFTR: FreeBSD's numbers and the counts of the footer.
+//! What the versions of SIFTR share: FreeBSD's numbers, and the counts of the last line.
 
 use super::error::ConvertError;
 use super::format::Format;
@@ -77,7 +77,7 @@ pub fn release(environment: &str) -> String {
     kernel.or_else(|| find(&parsed)).unwrap_or("0").to_string()
 }
 
-/// A flow of the last line, as its first line of data shows it.
+/// A flow that the last line lists, with the values of the flow's first line.
 pub struct ListedFlow {
     pub mss_bytes: u32,
     pub snd_scale: u8,
@@ -140,7 +140,7 @@ impl Counts {
         source: &Source<R>,
         count: impl Fn(&HookAccount) -> u64,
     ) -> [u64; 2] {
-        // The ledger does not say of which flows it is.
+        // The ledger has no counts by flow.
         if source.is_selection() {
             return [0; 2];
         }
@@ -153,7 +153,7 @@ impl Counts {
         })
     }
 
-    /// Packets by direction, logged or thinned out, as SIFTR counts them.
+    /// Packets by direction, as SIFTR counts them: logged, skipped, lost or thinned out.
     pub fn packets<R: Read + Seek>(&self, source: &Source<R>, lost: [u64; 2]) -> [u64; 2] {
         let thinned = Self::of_packet_hooks(source, |account| account.thinned);
         [0, 1].map(|side| {

@@ -54,7 +54,8 @@ fn rtt_ticks(srtt_us: u32) -> u64 {
     }
 }
 
-/// `snd_max - snd_una`. FreeBSD of that time advances `snd_max` before it hands the packet down, Linux afterwards.
+/// `snd_max - snd_una`. The FreeBSD of SIFTR 1.2 advances `snd_max` before it hands the packet to
+/// IP, Linux afterwards. So the bytes of a packet that is sent for the first time are added.
 fn in_flight_bytes(row: &Row) -> u32 {
     let controls =
         u32::from(row.pkt_flags & TCP_SYN != 0) + u32::from(row.pkt_flags & TCP_FIN != 0);

@@ -1,4 +1,5 @@
-//! ttprobe 0.1.2, text: 17 values per line. Source is this host in both directions, as in tcp_probe.
+//! ttprobe 0.1.2, text: 17 values per line. The source is this host in both directions, as in
+//! tcp_probe.
 
 use super::address;
 use super::error::ConvertError;
@@ -56,9 +57,9 @@ fn ssthresh_bytes(row: &Row) -> u32 {
         })
 }
 
-/// `skb->len` at ttprobe's hooks: the payload of a sent packet, whose header is added later; with the TCP
-/// header for a received one. The log does not hold the header's length. It is computed from the options that
-/// Linux sends if they were negotiated, without the blocks of selective acknowledgements.
+/// `skb->len` at ttprobe's hooks. A sent packet has only its payload there: the header is added
+/// later. A received packet has its TCP header, too. The log has no header lengths, so the length
+/// is computed from the options that Linux sends when they are negotiated, without SACK blocks.
 pub fn skb_bytes(row: &Row, flow: &FlowRow) -> u32 {
     if row.direction != DIRECTION_IN {
         return row.payload_bytes;

@@ -1,10 +1,10 @@
 //! Many packet filters as one program.
 //!
-//! The filters of all subscribers of a capture, as classic BPF programs, become one decision diagram
-//! ([`MergedFilter`]) and then one eBPF program ([`emit`]), which finds the subscribers whose filters accept
-//! a frame. A question that filters share is asked once. Each filter has the verdict of libpcap's interpreter
-//! for the frame on the wire. A filter that cannot be merged is refused by name. `docs/filters.md` describes
-//! the method.
+//! The filters of all subscribers of a capture, as classic BPF programs, become one decision
+//! diagram ([`MergedFilter`]) and then one eBPF program ([`emit`]), which finds the subscribers
+//! whose filters accept a frame. A question that filters share is asked once. Each filter has the
+//! verdict of libpcap's interpreter for the frame on the wire. When a filter cannot be merged, the
+//! error has the number of its subscriber. `docs/filters.md` describes the method.
 //!
 //! ```
 //! use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};

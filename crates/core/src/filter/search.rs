@@ -1,9 +1,10 @@
 //! Replaces a row of comparisons of a value by a binary search.
 //!
-//! `port 1000 or port 1001 or ...` compares source and destination port with each number in turn. If "yes"
-//! always leads to the same node, the comparisons can be grouped by value, with a search tree over the
-//! numbers of each. Consecutive numbers become a range. This saves time for each packet, and keeps the
-//! program within the 8,192 open jumps of the verifier, one for each comparison in a row.
+//! `port 1000 or port 1001 or ...` compares source and destination port with each number in turn.
+//! If "yes" always leads to the same node, the comparisons can be grouped by value, with a search
+//! tree over the numbers of each. Consecutive numbers become a range. This saves time for each
+//! packet, and keeps the program within the verifier's limit of 8,192 open jumps: each comparison
+//! of a row is one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,20 +13,20 @@ use super::condition::{Condition, Simplified};
 use super::decision::{Decisions, NodeId};
 use super::value::ValueId;
 
-/// Minimum number of questions in a row for a search.
+/// Minimum length of a row that becomes a search.
 const ROW_MIN: usize = 8;
 
 /// First and last of consecutive numbers.
 type Range = (u32, u32);
 
-/// The filter with its rows of comparisons as searches.
+/// Replaces the rows of a filter by searches; returns the new root.
 pub fn search(decisions: &mut Decisions, root: NodeId) -> NodeId {
     let nodes = decisions.reachable(root);
     let inner = inner_nodes(decisions, &nodes);
     let mut replacements: HashMap<NodeId, NodeId> = HashMap::with_capacity(nodes.len());
     for node in nodes {
         let decision = decisions.node(node);
-        let (row, behind) = match inner.contains(&node) {
+        let (row, after_row) = match inner.contains(&node) {
             // This node is needed only if the row around it is too short for a search.
             true => (Vec::new(), decision.no),
             false => row(decisions, node, &inner),
@@ -46,7 +47,7 @@ pub fn search(decisions: &mut Decisions, root: NodeId) -> NodeId {
             numbers
                 .into_iter()
                 .rev()
-                .fold(replaced(behind), |no, (value, numbers)| {
+                .fold(replaced(after_row), |no, (value, numbers)| {
                     tree(decisions, value, &ranges(numbers), yes, no)
                 })
         };
@@ -93,7 +94,7 @@ fn inner_nodes(decisions: &Decisions, nodes: &[NodeId]) -> HashSet<NodeId> {
     inner
 }
 
-/// The comparisons of the row that starts at a node, and the node behind them.
+/// The comparisons of the row that starts at a node, and the node after the row.
 fn row(
     decisions: &Decisions,
     start: NodeId,

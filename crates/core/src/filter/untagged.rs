@@ -1,5 +1,5 @@
-//! Loads of programs that see a frame without its outer VLAN tag, as loads from the whole frame: the tag stands
-//! between the addresses and the type.
+//! Translates loads of programs that see a frame without its outer VLAN tag into loads from the
+//! whole frame. The tag stands between the addresses and the type.
 
 use super::classic::{Arithmetic, Width};
 use super::value::{ValueId, Values};
@@ -9,7 +9,7 @@ pub const TAG_BYTES: u32 = 4;
 pub const TAG_START: u32 = 12;
 pub const TAG_END: u32 = TAG_START + TAG_BYTES;
 
-/// The packet decides on which side of the tag a load lies.
+/// A load whose side of the tag depends on the packet.
 #[derive(Debug)]
 pub struct UnknownSide;
 
@@ -35,7 +35,7 @@ impl Values {
         }
     }
 
-    /// Bytes of which some stand before the tag and the others behind it.
+    /// A load that starts before the tag and ends behind it.
     fn load_across_tag(&mut self, width: Width, offset: u32) -> Option<ValueId> {
         let (zero, eight) = (self.constant(0), self.constant(8));
         (offset..offset + width.bytes()).try_fold(zero, |bytes_before, at| {

@@ -1,5 +1,5 @@
-//! The kinds of programs, each loaded once with two instructions and, where that needs no
-//! interface, attached for an instant.
+//! Probes of the kinds of programs: each loads a program of two instructions, and some attach it
+//! for an instant.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::capture::generation;
 use crate::programs::calls;
 use crate::tcp::hooks;
 
-/// The tracepoints at which the instruments sit.
+/// The tracepoints that the instruments use.
 const TRACEPOINTS: [&str; 12] = [
     "tcp_retransmit_skb",
     "tcp_probe",
@@ -42,7 +42,7 @@ pub(super) struct Kind {
     attach: sys::bpf_attach_type,
     flags: u32,
     btf_id: u32,
-    /// What the program returns: what lets a packet pass.
+    /// What the program returns.
     verdict: i32,
 }
 
@@ -117,10 +117,10 @@ impl Kind {
     }
 }
 
-/// One probe for each kind of program, the helpers and the tracepoints.
+/// One probe for each kind of program, for the helpers, the tracepoints and our own programs.
 pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
     crate::programs::log::listen();
-    // The kernel verifies programs beside each other: those of ours take most of the time.
+    // The kernel can verify programs in parallel, and our own take most of the time.
     std::thread::scope(|scope| {
         let ours =
             [of_tcp, of_capture, of_path].map(|probe| scope.spawn(move || probe(privileges)));
@@ -138,7 +138,7 @@ fn small_programs(privileges: &Privileges) -> Vec<Probe> {
         Probe::of_attempt(name, outcome, privileges, needed, remedy)
     };
     let loaded = |kind: Kind| kind.load().map(|_| "loaded".to_owned());
-    let slower = "tracepoints do the same here; Parshall uses them by itself";
+    let slower = "tracepoints do the same here; Parshall uses them automatically";
     vec![
         on_cgroup(
             "program.cgroup_skb_ingress",
@@ -239,7 +239,8 @@ fn of_path(privileges: &Privileges) -> Probe {
     )
 }
 
-/// Load our own programs as a whole: a verifier may refuse them although it accepts each of their parts.
+/// Loads our own programs whole: a verifier may reject a program although it accepts each of its
+/// parts.
 fn ours(
     name: &'static str,
     privileges: &Privileges,
@@ -259,7 +260,7 @@ fn ours(
                 .split("; `parshall doctor`")
                 .next()
                 .unwrap_or(&message),
-            "Linux 6.1 or newer; if it is one, please report this line",
+            "Linux 6.1 or newer; if this kernel is one, please report this line",
         ),
     }
 }
@@ -351,7 +352,7 @@ fn tracepoints(btf: Option<&Btf<'_>>) -> Probe {
         .filter(|name| id_of(btf, &format!("btf_trace_{name}"), BtfKind::Typedef).is_err())
         .collect();
     let present = TRACEPOINTS.len() - absent.len();
-    let detail = format!("{present} of {} are there", TRACEPOINTS.len());
+    let detail = format!("{present} of {} are present", TRACEPOINTS.len());
     match (present, absent.is_empty()) {
         (_, true) => Probe::works(NAME, detail),
         (0, _) => Probe::cannot(
@@ -364,12 +365,12 @@ fn tracepoints(btf: Option<&Btf<'_>>) -> Probe {
             NAME,
             Cause::Unsupported,
             format!("{detail}; missing: {}", absent.join(", ")),
-            "a newer kernel; records of the missing ones stay out",
+            "a newer kernel; events of missing tracepoints are not recorded",
         ),
     }
 }
 
-/// The helpers without which a program of ours would not pass the verifier.
+/// The helpers that our programs call: without them, the verifier rejects a program.
 fn helpers(privileges: &Privileges) -> Probe {
     const NAME: &str = "program.helpers";
     let of_cgroup = [
@@ -405,7 +406,7 @@ fn helpers(privileges: &Privileges) -> Probe {
     if absent.is_empty() {
         return Probe::works(
             NAME,
-            format!("all {} that are needed are there", helpers.count()),
+            format!("all {} that are needed are present", helpers.count()),
         );
     }
     Probe::cannot(

@@ -1,4 +1,4 @@
-//! A capture by a ring: how it starts. The thread behind it is `run`.
+//! Starts a capture by a ring. `run` is the thread that reads the ring.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,18 +22,18 @@ use crate::session::{Beginning, Control, Session};
 /// Where the ring comes from.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// It is created.
+    /// Create this ring.
     Create {
         /// The ring.
         ring: RingRequest,
-        /// The program that keeps it.
+        /// The command that runs its keeper.
         keeper: Vec<OsText>,
     },
-    /// It runs, and is joined by this name.
+    /// Join the running ring of this name.
     Join(String),
 }
 
-/// A capture by a ring that runs.
+/// A running capture by a ring.
 pub(super) struct RingCapture {
     pub session: Session<CaptureProgress, Summary>,
     /// Name of the ring.
@@ -64,7 +64,8 @@ impl RingCapture {
                     .iter()
                     .map(|name| Interface::find(name))
                     .collect::<Result<Vec<_>, _>>()?;
-                // First: a mistake in a filter should not attach a program to an interface and detach it again.
+                // Compiled first, so that a mistake in a filter attaches no program to an
+                // interface.
                 let filters = compile_filters(&outputs, &interfaces)?;
                 let outputs = open(outputs)?;
                 others = client::rings_at(&interfaces);
@@ -133,7 +134,8 @@ impl RingCapture {
     }
 }
 
-/// What the user should know before the first packet; `others` are rings at the same interfaces, with their names.
+/// What the user should know before the first packet. `others` are other rings at these interfaces:
+/// name of the ring, name of the interface.
 fn notices(client: &Client, others: Vec<(String, String)>, wants_both: bool) -> Vec<String> {
     let ring = &client.ring;
     let mut notices = Vec::new();
@@ -160,15 +162,15 @@ fn notices(client: &Client, others: Vec<(String, String)>, wants_both: bool) -> 
     let without_sent: Vec<&str> = ring.interfaces_without_sent().collect();
     if wants_both && !without_sent.is_empty() {
         notices.push(format!(
-            "what {} sends is not captured: this kernel refuses tcx, and XDP in its place sees only what comes in; \
-             --backend af-packet sees both",
+            "what {} sends is not captured: this kernel refuses tcx, and XDP in its place sees \
+             only received packets; --backend af-packet sees both directions",
             without_sent.join(", ")
         ));
     }
     if ring.layout.wait_for_readers != 0 && client.register.is_none() {
         notices.push(
-            "this ring waits for readers of root and of its creator only: what we are too slow for is overwritten, and \
-             counted as lost"
+            "this ring waits for readers of root and of its creator only: packets that this reader \
+             is too slow for are overwritten and counted as lost"
                 .into(),
         );
     }

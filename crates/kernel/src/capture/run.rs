@@ -27,16 +27,16 @@ use crate::session::Control;
 
 /// Interval at which the keeper is asked for counts, and the files are flushed.
 const TICK: Duration = Duration::from_millis(500);
-/// Between two polls of the ring while packets come, so that a poll finds many. From 1 to 8 ms, a packet
-/// costs the same; at 0.3 ms, one of 64 bytes costs a quarter more.
+/// Interval between polls of the ring while packets come, so that each poll finds many. From 1 to 8
+/// ms, the cost of a packet is the same; at 0.3 ms, a packet of 64 bytes costs a quarter more.
 const NAP: Duration = Duration::from_millis(2);
-/// Between two polls of the ring while no packets come.
+/// Interval between polls of the ring while no packets come.
 const NAP_MAX: Duration = Duration::from_millis(10);
-/// The rate at which a lane is filled at most. A nap is no longer than filling a lane takes.
+/// Maximum rate at which a lane fills. A nap is no longer than it takes to fill a lane.
 const LANE_BYTES_PER_S: u64 = 4_000_000_000;
-/// Limit of the time in which a keeper ends our subscriptions.
+/// Maximum wait until the keeper ends our subscriptions.
 const LEAVE: Duration = Duration::from_secs(60);
-/// Limit of the time in which the last packets are read.
+/// Maximum time to read the last packets.
 const SETTLE: Duration = Duration::from_secs(10);
 
 pub(super) struct Run {
@@ -59,7 +59,7 @@ pub(super) struct Run {
     pub failure: Option<CaptureError>,
 }
 
-/// The reader's counts at a request to the keeper: never more than the hooks' counts in its answer.
+/// The reader's counts at a request to the keeper: never more than the hooks' counts in the answer.
 pub(super) struct ReaderCounts {
     tally: Tally,
     written: Vec<Vec<Written>>,
@@ -68,7 +68,7 @@ pub(super) struct ReaderCounts {
 }
 
 impl Run {
-    /// Reads until it is asked to stop or there is nothing more to do, and gives the account.
+    /// Reads until a stop is requested or nothing more can be done, and returns the summary.
     pub fn read(mut self) -> Summary {
         let observed = self.observe();
         self.note(observed);
@@ -79,7 +79,7 @@ impl Run {
             }
             Err(error) => {
                 self.note(Err(error));
-                // What is in the ring can still be read, and nothing writes any more.
+                // Without the keeper, nothing writes to the ring; what it holds can still be read.
                 self.drain(&[]);
                 None
             }
@@ -122,7 +122,7 @@ impl Run {
         Ok(())
     }
 
-    /// Ends the subscriptions, and reads on until the keeper has done so.
+    /// Asks the keeper to end the subscriptions, and reads on until it has.
     fn leave(&mut self) -> Result<Left, CaptureError> {
         self.client.request_leave()?;
         let deadline = Instant::now() + LEAVE;
@@ -227,7 +227,7 @@ impl Run {
             self.outputs[number].with_sink(&self.control, &mut self.failure, tick);
         }
         let sinks = || self.outputs.iter().map(|output| output.sink.as_ref());
-        // A second answer would belong to older counts of the reader than those that are kept by then.
+        // One request at a time: an answer belongs to the reader's counts at its own request.
         if self.at_request.is_none() {
             self.at_request = Some(ReaderCounts {
                 tally: self.tally.clone(),
@@ -247,7 +247,8 @@ impl Run {
         Ok(())
     }
 
-    /// Publishes the ledger so far, of the reader's counts at the request and the hooks' counts in the answer.
+    /// Publishes the ledger so far, from the reader's counts at the request and the hooks' counts
+    /// in the answer.
     fn post_account(&mut self, run_times: &[RunTime]) {
         let Some(reader) = self.at_request.take() else {
             return;
@@ -305,7 +306,7 @@ impl Run {
         }
     }
 
-    /// Reads up to these positions; without any, to the end.
+    /// Reads each lane up to its position in `ends`; without positions, up to its newest record.
     fn drain(&mut self, ends: &[u64]) {
         let deadline = Instant::now() + SETTLE;
         loop {
@@ -314,7 +315,7 @@ impl Run {
                 true => self.collector.lanes().is_caught_up(),
                 false => self.collector.lanes().has_reached(ends),
             };
-            // The ledger counts packets that are not read by then as lost.
+            // The ledger counts packets that are still unread at the deadline as lost.
             if (taken == 0 && has_all) || Instant::now() > deadline {
                 return;
             }

@@ -20,12 +20,12 @@ use crate::net::interface::Interface;
 use crate::session::{Beginning, Control, Session};
 
 const TICK: Duration = Duration::from_millis(500);
-/// Longest wait for the packets of a block that is not full.
+/// Maximum wait for the last block: one that is not full comes at its timeout.
 const LAST_BLOCK_MAX: Duration = Duration::from_secs(1);
-/// Longest wait for packets. A request to stop is seen after it.
+/// Maximum wait for packets, after which a request to stop is noticed.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// A capture by sockets that runs.
+/// A running capture by sockets.
 pub(super) struct SocketCapture {
     pub session: Session<CaptureProgress, Ended>,
     started: Instant,
@@ -46,7 +46,8 @@ impl SocketCapture {
     /// Opens files and sockets, and starts to read. Interface, buffer size and promiscuous mode are those of `ring`.
     ///
     /// # Errors
-    /// [`CaptureError`], before any thread runs; [`SessionError::GivenUp`] before anything was changed.
+    /// [`CaptureError`], before any thread runs. [`SessionError::GivenUp`] when the start was
+    /// cancelled: no file has changed.
     pub fn start(
         kind: Kind,
         ring: &RingRequest,
@@ -98,7 +99,7 @@ impl SocketCapture {
         })
     }
 
-    /// Closes the sockets, writes what is left, and gives the account.
+    /// Closes the sockets, writes the remaining packets, and returns the summary.
     pub fn stop(&self) -> Result<Summary, CaptureError> {
         let mut ledger = CaptureLedger {
             complete: true,
@@ -122,11 +123,11 @@ fn compile(interface: &Interface, filter: &str) -> Result<Option<Expression>, Ca
     if filter.is_empty() {
         return Ok(None);
     }
-    let refused = |reason| CaptureError::Filter { reason };
+    let invalid = |reason| CaptureError::Filter { reason };
     let compiled = Expression::compile(filter, interface.link_layer(), None)
-        .map_err(|error| refused(error.to_string()))?;
+        .map_err(|error| invalid(error.to_string()))?;
     if compiled.program().has_loop() {
-        return Err(refused(format!(
+        return Err(invalid(format!(
             "filter '{filter}': a socket's filter cannot loop (protochain); use --backend ring"
         )));
     }
@@ -168,7 +169,7 @@ impl Reader {
         let deadline = Instant::now() + LAST_BLOCK_MAX;
         loop {
             while matches!(self.take(Duration::ZERO), Ok(taken) if taken > 0) {}
-            // The kernel hands over a block that is not full at its timeout.
+            // Packets of a block that is not full come at its timeout.
             let counts = self.backend.counts().unwrap_or_default();
             if counts.seen <= counts.dropped + counts.delivered
                 || Instant::now() >= deadline

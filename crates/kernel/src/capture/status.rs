@@ -14,7 +14,7 @@ pub(super) const THREAD: &str = "parshall-capture";
 pub struct CaptureProgress {
     /// Packets handed to files so far, all subscribers together.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes of these packets on the wire.
     pub wire_bytes: u64,
     /// Packets lost so far, all subscribers together; an estimate until the end.
     pub lost: u64,
@@ -30,7 +30,7 @@ pub struct CaptureProgress {
 pub struct CaptureAccount {
     /// The ledger so far.
     pub ledger: CaptureLedger,
-    /// When it was drawn up, `CLOCK_REALTIME`; 0: there is none.
+    /// Time of the account, nanoseconds of `CLOCK_REALTIME`; 0: no account yet.
     pub until_time_ns: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct CaptureAccount {
 pub struct Summary {
     /// The final account.
     pub ledger: CaptureLedger,
-    /// Why the capture ended before it was asked to, or the first error of a file.
+    /// Why the capture ended without a request to stop, or the first error of a file.
     #[serde(serialize_with = "session::as_text")]
     pub failure: Option<CaptureError>,
 }

@@ -34,9 +34,9 @@ impl Tally {
         }
     }
 
-    /// The account of one subscriber by interface, as its file contains it. `common` has what is the same for all
-    /// interfaces. Until the capture is complete, an unread packet is in the ring or overwritten: at most `gaps` were
-    /// overwritten.
+    /// The account of one subscriber by interface, as its file contains it. `common` has the values
+    /// that all interfaces share. Until the capture is complete, an unread packet may still be in
+    /// the ring: at most `gaps` packets were overwritten.
     pub fn statistics(
         &self,
         subscriber: usize,
@@ -54,8 +54,8 @@ impl Tally {
             .collect();
         for (hook, count) in counts.iter().enumerate() {
             let statistics = &mut all[self.hook_interfaces[hook]];
-            let taken = count.refused + self.read[subscriber][hook];
-            let mut overwritten = count.matched.saturating_sub(taken);
+            let dropped_or_read = count.refused + self.read[subscriber][hook];
+            let mut overwritten = count.matched.saturating_sub(dropped_or_read);
             if !common.complete {
                 overwritten = overwritten.min(gaps);
             }

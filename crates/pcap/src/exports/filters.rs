@@ -16,10 +16,10 @@ use crate::forwards::{bpf_validate, system_function};
 use crate::live::Live;
 use crate::subscription::Wanted;
 
-/// Compiled filters that are remembered.
+/// Maximum number of compiled filters that are remembered.
 const COMPILED_MAX: usize = 64;
 
-/// What the instructions of a filter do not have.
+/// What a compiled filter has besides its instructions.
 struct Compiled {
     /// Hash of the instructions.
     hash: u64,
@@ -39,7 +39,7 @@ fn remember(instructions: &[ClassicInstruction], text: &CStr, view: FrameView) {
         return;
     };
     if compiled.len() >= COMPILED_MAX {
-        // Of these only the text is lost.
+        // `recall` assumes this view, so only the text of such a filter is lost.
         let first = compiled
             .iter()
             .position(|one| one.view == FrameView::Untagged);
@@ -52,7 +52,7 @@ fn remember(instructions: &[ClassicInstruction], text: &CStr, view: FrameView) {
     });
 }
 
-/// Text and view of a filter. One that was not compiled for a capture of ours is as on a packet socket.
+/// Text and view of a filter. A filter that is not remembered sees frames as on a packet socket.
 fn recall(instructions: &[ClassicInstruction]) -> (String, FrameView) {
     let hash = hash(instructions);
     let known = COMPILED.lock().ok().and_then(|compiled| {
@@ -67,8 +67,9 @@ fn recall(instructions: &[ClassicInstruction]) -> (String, FrameView) {
     })
 }
 
-/// The handle that compiles an expression as on a packet socket; `None` when the dead one does. An error means that only
-/// the dead one is there, and that its program for `vlan` looks for every tag in the frame.
+/// The handle that compiles an expression as on a packet socket; `None` when the dead handle
+/// compiles it alike. An error: there is only the dead handle, whose program for `vlan` looks for
+/// every tag in the frame.
 fn compiling(live: &Live, expression: &CStr) -> Result<Option<Compiling>, ()> {
     let has_vlan = expression.to_bytes().windows(4).any(|word| word == b"vlan");
     if !has_vlan || live.link_type() != DLT_EN10MB {

@@ -16,7 +16,8 @@ use crate::handles::{self, Handle};
 use crate::live::{Live, NAP, NAP_MAX};
 use crate::lock;
 
-/// Packets of one `pcap_dispatch` without a count: about what a block of a packet socket has.
+/// Maximum packets of one `pcap_dispatch` without a count: about as many as a block of a packet
+/// socket has.
 const DISPATCH_MAX: c_int = 4096;
 
 export! {
@@ -84,7 +85,7 @@ pub unsafe extern "C-unwind" fn pcap_setnonblock(
         if let Some((_, live)) = activated(pcap) {
             let _uncancellable = Uncancellable::new();
             let was_nonblocking = live.is_nonblocking.load(Ordering::Relaxed);
-            // As libpcap, which needs a descriptor to wait.
+            // Fails without a free descriptor, as libpcap does: it needs an eventfd to wait.
             if is_nonblocking == 0
                 && was_nonblocking
                 && let Err(reason) = eventfd(0, EventfdFlags::CLOEXEC)
@@ -126,25 +127,30 @@ pub unsafe extern "C-unwind" fn pcap_breakloop(pcap: *mut Pcap) {
     }
 }
 
-/// The system's `pcap_breakloop`. Its first call asks the loader.
+/// The system's `pcap_breakloop`, looked up at the first call, which must not be in a signal
+/// handler.
 pub(super) fn system_breakloop() -> unsafe extern "C-unwind" fn(*mut Pcap) {
     // SAFETY: the function has this type in pcap/pcap.h.
     unsafe { system_function!(pcap_breakloop: fn(*mut Pcap)) }
 }
 
-/// Delivers up to `most` packets (below 1: those that are there), and waits for the first one.
-/// Returns what a `read_op` of libpcap returns.
+/// Delivers up to `count_max` packets (below 1: those that wait, up to [`DISPATCH_MAX`]), and waits
+/// for the first one. Returns what a `read_op` of libpcap returns.
 ///
-/// `take` may call any function with the same handle, and the thread may end in it, as in the waits: there is nothing to
-/// drop where it is called.
+/// `take` may call any function with the same handle. The thread may end in `take` and in the
+/// waits, so at these calls there is nothing to drop.
 fn read(
     handle: &Handle,
     live: &Live,
-    most: c_int,
+    count_max: c_int,
     take: &mut dyn FnMut(&PacketHeader, *const c_uchar),
 ) -> c_int {
     cancellation::test();
-    let most = if most < 1 { DISPATCH_MAX } else { most };
+    let count_max = if count_max < 1 {
+        DISPATCH_MAX
+    } else {
+        count_max
+    };
     let mut taken = 0;
     let deadline = live.timeout.map(|timeout| Instant::now() + timeout);
     let mut nap = NAP;
@@ -152,7 +158,8 @@ fn read(
     loop {
         let horizon_ns = live.horizon_ns();
         loop {
-            // As libpcap on Linux, also when packets were taken. What is left of `wake` ends one more wait.
+            // As libpcap on Linux, even after packets were taken. If `wake` is still set, it ends
+            // one more wait.
             if handle.is_broken.load(Ordering::Relaxed) {
                 handle.is_broken.store(false, Ordering::Relaxed);
                 return ERROR_BREAK;
@@ -162,7 +169,7 @@ fn read(
             };
             take(&header, bytes);
             taken += 1;
-            if taken == most {
+            if taken == count_max {
                 return taken;
             }
         }
@@ -177,7 +184,7 @@ fn read(
         }
         may_wait = false;
         let wait = if is_nonblocking { Duration::ZERO } else { nap };
-        // Also without waiting: the keeper may have ended.
+        // Called in non-blocking mode, too, since the keeper may have ended.
         if let Err(reason) = live.wait(wait, &handle.wake) {
             return fail(handle, &reason);
         }
@@ -195,11 +202,11 @@ fn read(
 unsafe fn deliver(
     handle: &Handle,
     live: &Live,
-    most: c_int,
+    count_max: c_int,
     callback: Handler,
     user: *mut c_uchar,
 ) -> c_int {
-    read(handle, live, most, &mut |header, bytes| {
+    read(handle, live, count_max, &mut |header, bytes| {
         // SAFETY: the caller vouches for the callback.
         unsafe { callback(user, header, bytes) }
     })
@@ -212,7 +219,7 @@ fn read_one(handle: &Handle, live: &Live) -> c_int {
         taken = Some((*header, bytes));
     });
     if let Some((header, bytes)) = taken {
-        // SAFETY: the thread that reads is this one, and it has read nothing since.
+        // SAFETY: only this thread reads, and it has read nothing since.
         live.reader(|reader| unsafe { reader.keep(header, bytes) });
     }
     live.update_ready();

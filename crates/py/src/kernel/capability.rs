@@ -27,7 +27,7 @@ pub fn cgroup2_mount() -> Option<PathBuf> {
     parshall_kernel::capability::cgroup::cgroup2_mount()
 }
 
-/// Drops the privileges that no running instrument needs, in all threads and for good.
+/// Drops the privileges that no running instrument needs, permanently and in all threads.
 #[pyfunction]
 pub fn confine(
     py: Python<'_>,

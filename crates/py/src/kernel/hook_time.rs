@@ -20,7 +20,7 @@ impl HookTimes {
             })
     }
 
-    /// `(number, name, runs, ns in all)` of each program that is loaded.
+    /// `(id, name, runs, total ns)` of each loaded program.
     fn read(&self) -> Vec<(u32, String, u64, u64)> {
         self.0
             .read()

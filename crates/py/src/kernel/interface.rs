@@ -15,7 +15,7 @@ pub fn list_interfaces() -> PyResult<Vec<Interface>> {
         .collect())
 }
 
-/// Number of the interface, kind and parent's handle of each queue discipline.
+/// Interface index, kind and parent's handle of each queue discipline.
 #[pyfunction]
 pub fn list_qdiscs() -> PyResult<Vec<(u32, String, u32)>> {
     let qdiscs = qdiscs()?.into_iter();

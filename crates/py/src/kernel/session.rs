@@ -19,7 +19,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// The base of an instrument's own class.
+    /// The `Session` part of an instrument that has a class of its own.
     pub fn of<T: Instrument>(instrument: &Arc<T>) -> PyClassInitializer<Self> {
         let instrument: Arc<T> = Arc::clone(instrument);
         PyClassInitializer::from(Self { instrument })
@@ -76,8 +76,9 @@ pub fn raise(error: impl Into<Failure>) -> PyErr {
     any_error_to_python(&*error, error.is_usage())
 }
 
-/// Starts an instrument in a thread. A signal, or `is_stopping` returning true, cancels the start: its preparation
-/// cannot be interrupted, but its result is dropped. Once the instrument runs, the start is waited for.
+/// Starts an instrument in another thread. A signal, or `is_stopping` returning true, cancels a
+/// start whose files are not open yet: the thread goes on, but its result is dropped. Later, this
+/// waits until the instrument has started.
 pub fn start<T: Send + 'static, E: Into<Failure> + Send + 'static>(
     py: Python<'_>,
     is_stopping: Option<&Bound<'_, PyAny>>,
@@ -95,7 +96,8 @@ pub fn start<T: Send + 'static, E: Into<Failure> + Send + 'static>(
         })
         .map_err(to_python)?;
     let (started, late) = py.detach(move || {
-        // Interrupted after the start: it ends like any other run.
+        // An interrupt that cannot end the wait: it is raised after the start, and the instrument
+        // is stopped.
         let mut late = None;
         let started = listen(&receive, |py| match beginning.has_begun() {
             true => Ok(()),

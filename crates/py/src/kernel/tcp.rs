@@ -1,4 +1,4 @@
-//! `_native.TcpLog`: a TCP state log being made.
+//! `_native.TcpLog`: a TCP state log while it is written.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ _OUTLIER = "#D55E00"
 
 
 def stages_of(reduction: PathReduction, path: str) -> list[str]:
-    """Return the stages that take most of the whole time, in their order."""
+    """Return the stages that take most of the time, in the order of the path."""
     stages = reduction.stages_of(path)
     shares = reduction.times.filter(pl.col("path") == path, pl.col("stage").is_in(stages)).sort(
         "share", descending=True
@@ -58,8 +58,8 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     panels = [_panel(reduced, reduction, path, stage, end_s, stage == stages[-1]) for stage in stages]
     count = int(reduction.longest.filter(pl.col("path") == path).group_by("stage").len()["len"].max() or 0)  # type: ignore[arg-type]
     caption = (
-        "The stages that take most of the time, each since the stage before. Line: median of the sampled "
-        "packets of a bin; shading: 5th to 95th percentile. "
+        "The stages that take most of the time; the time of each is that since the stage before. "
+        "Line: median of the sampled packets of a bin; shading: 5th to 95th percentile. "
         f"Marks: the longest times of all packets, up to {count} a stage."
     )
     chart = alt.vconcat(*panels, spacing=12)
@@ -76,7 +76,7 @@ def _panel(reduced: pl.DataFrame, reduction: PathReduction, path: str, stage: st
         "time_s:Q",
         title="time since the first packet (s)" if is_last else None,
         scale=alt.Scale(domain=[0, max(end_s, 1e-6)], nice=False),
-        # Labels at the ends of the axis stay below their ticks: inwards, they would touch the next label.
+        # Labels at the ends of the axis stay below their ticks. Moved inwards, they would touch the next label.
         axis=alt.Axis(grid=False, labels=is_last, labelFlush=False),
     )
     scale, axis = time_scale(*ends), time_ticks(*ends, minExtent=50)

@@ -6,13 +6,15 @@
 //! | r2 to r4 | scratch |
 //! | r5 | the frame at an index, when the frame is read in place |
 //! | r6 | the context |
-//! | r7, r8 | start and end of the frame's linear part; r8 in a copied frame: bytes of the tag that is not in it |
+//! | r7 | start of the frame's linear part |
+//! | r8 | end of the linear part; in a copied frame, bytes of the VLAN tag that the packet lacks |
 //! | r9 | the verdict |
 //!
-//! A value stays in a register only for a question to which a single path leads, and never on the stack. The
-//! verifier follows every path, so it finds the same state wherever paths meet, and its work grows with the
-//! length of the program, not with the number of its paths. For the same reason the answers are collected in
-//! the verdict itself: the verifier does not track the contents of map memory.
+//! From one question to the next, a value stays in a register only if a single path leads to the
+//! next one. It never stays on the stack. The verifier follows every path, so it finds the same
+//! state wherever paths meet, and its work grows with the length of the program, not with the
+//! number of its paths. For the same reason the answers are collected in the verdict itself: the
+//! verifier does not track the contents of map memory.
 
 mod copied;
 mod direct;
@@ -40,13 +42,14 @@ use slots::Slots;
 enum View {
     /// In place: the frame is as it was on the wire.
     Plain,
-    /// In place, but four bytes short: the metadata of the packet have the VLAN tag.
+    /// In place, but four bytes short: the kernel keeps the VLAN tag beside the packet.
     Tagged,
-    /// From a copy of its start, and by a helper behind it: for bytes outside the linear part.
+    /// From a copy of the frame's start; a helper loads bytes behind the copy. For frames whose
+    /// linear part is too short.
     Copied,
 }
 
-/// The furthest that an instruction's offset reaches, in bytes.
+/// Maximum offset in an instruction, in bytes.
 const OFFSET_MAX: u64 = 0x7fff;
 
 /// A program under construction.
@@ -56,8 +59,8 @@ struct Emitter<'a> {
     target: Target,
     assembler: Assembler,
     slots: Slots,
-    /// Continues with frames that cannot be read in place.
+    /// Start of the code for frames that cannot be read in place.
     copied: Label,
-    /// Ends of the loads, in bytes: at constant offsets, and behind each index.
+    /// Where loads end, in bytes: from the frame's start (`None`), or from an index.
     ends: BTreeMap<Option<ValueId>, BTreeSet<u64>>,
 }

@@ -1,9 +1,9 @@
-//! The stack: scratch space, the copy of the frame's start, and values that are needed again.
+//! The stack: scratch space, the copy of the frame's start, and values that a question needs again.
 //!
 //! ```text
 //! r10 -8    scratch: the key of the map look-up, later the bytes that a helper loads
 //! r10 -136  the copy of the frame's start
-//! r10 -512  slots: of 8 bytes, since the verifier tracks the bounds of a stored value only in such
+//! r10 -512  slots of 8 bytes: the verifier tracks the bounds of a stored value only at this size
 //! ```
 
 use crate::filter::FilterError;

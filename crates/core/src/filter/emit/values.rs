@@ -200,7 +200,8 @@ impl Emitter<'_> {
             self.put(operation);
             return;
         }
-        // eBPF shifts by the low five bits of a number; in a classic filter, a shift by 32 or more gives 0.
+        // eBPF uses the low five bits of the shift count; in classic BPF, a shift by 32 or more
+        // gives 0.
         let within = self.assembler.label();
         self.branch(Bits::B32, Test::LessOrEqual, R2, 31, within);
         self.alu32(Alu::Move, R1, 0);
@@ -226,9 +227,9 @@ impl Emitter<'_> {
 
 /// Values that one question needs more than once.
 struct Shared {
-    /// Remaining uses of each.
+    /// Remaining uses of each value.
     uses: BTreeMap<ValueId, usize>,
-    /// Slots of those that were computed.
+    /// Slots of the values that are computed already.
     slots: BTreeMap<ValueId, i16>,
 }
 

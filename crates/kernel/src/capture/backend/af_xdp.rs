@@ -12,10 +12,10 @@ use crate::net::af_xdp::{FRAME_BYTES, XdpReceiver};
 use crate::net::interface::Interface;
 use crate::net::socket::{SocketError, wait_readable};
 
-/// The rings need a power of two. The driver's headroom goes off a frame, so packets of up to 3,840 bytes fit;
-/// longer ones are dropped, and counted.
+/// Minimum number of frames; the rings need a power of two. The driver's headroom leaves 3,840
+/// bytes of each frame: longer packets are dropped and counted.
 const FRAMES_MIN: usize = 64;
-/// Packets that are handed on before their frames go back to the kernel.
+/// Maximum number of packets whose frames go back to the kernel together.
 const BATCH: u32 = 64;
 
 /// See [`super::Kind::AfXdp`].
@@ -47,7 +47,7 @@ impl AfXdp {
         BackendError::socket(&self.interface, error)
     }
 
-    /// Hands on what was received, at most a batch; returns its number.
+    /// Passes received packets to `take`, at most a batch; returns how many.
     fn receive(&mut self, take: &mut dyn FnMut(&Packet<'_>)) -> u32 {
         let packets = self.socket.received().min(BATCH);
         if packets == 0 {
@@ -104,8 +104,8 @@ impl Backend for AfXdp {
             .map_err(|error| self.failed(error))?;
         Ok(Counts {
             seen: redirected,
-            // Packets that found no frame or did not fit, and packets that found no entry in the
-            // ring. The count of empty fill rings repeats the first of these.
+            // Packets without a frame or longer than one, and packets for which the receive ring
+            // was full. `rx_fill_ring_empty_descs` counts packets without a frame a second time.
             dropped: statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0),
             delivered: self.delivered,
         })
