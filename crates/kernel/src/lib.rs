@@ -33,7 +33,7 @@ pub mod tcp;
 
 use std::sync::Arc;
 
-use session::{AnyInstrument, Beginning, Failure, Instrument};
+use session::{AnyInstrument, Failure, Instrument, Startup};
 
 /// Starts an instrument by its name and its request, a JSON object. The TCP log and the capture, which can do more than
 /// every session, have classes of their own in `crates/py`.
@@ -43,26 +43,20 @@ use session::{AnyInstrument, Beginning, Failure, Instrument};
 pub fn start(
     name: &str,
     request: &str,
-    beginning: &Beginning,
+    startup: &Startup,
 ) -> Result<Arc<dyn AnyInstrument>, Failure> {
     fn any<T: Instrument>(started: Result<T, T::Error>) -> Result<Arc<dyn AnyInstrument>, Failure> {
         Ok(Arc::new(started?))
     }
     match name {
-        "edge" => any(edge::Edges::start(
-            &serde_json::from_str(request)?,
-            beginning,
-        )),
-        "gateway" => any(gateway::start(serde_json::from_str(request)?, beginning)),
-        "generate" => any(generate::start(&serde_json::from_str(request)?, beginning)),
+        "edge" => any(edge::Edges::start(&serde_json::from_str(request)?, startup)),
+        "gateway" => any(gateway::start(serde_json::from_str(request)?, startup)),
+        "generate" => any(generate::start(&serde_json::from_str(request)?, startup)),
         "path" => any(path::session::start(
             serde_json::from_str(request)?,
-            beginning,
+            startup,
         )),
-        "relay" => any(relay::Relay::start(
-            serde_json::from_str(request)?,
-            beginning,
-        )),
+        "relay" => any(relay::Relay::start(serde_json::from_str(request)?, startup)),
         // A mistake of the caller, not of a user.
         _ => Err(serde::de::Error::custom(format!("no instrument {name}")))
             .map_err(|error: serde_json::Error| error.into()),

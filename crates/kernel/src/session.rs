@@ -2,7 +2,7 @@
 //! summary at the end.
 //!
 //! An instrument starts its threads as a [`Session`]; they see it through their [`Control`]. What Python or another
-//! program sees of it is an [`Instrument`]. A [`Beginning`] lets a caller give up a start that takes long.
+//! program sees of it is an [`Instrument`]. A [`Startup`] lets a caller give up a start that takes long.
 
 use std::error::Error;
 use std::io;
@@ -300,14 +300,14 @@ impl<P, R> Drop for Session<P, R> {
 /// How far a start is. Until its files are open it has replaced nothing and can be given up.
 /// Preparing may take long, and so may opening a FIFO that has no reader.
 #[derive(Debug, Default)]
-pub struct Beginning(AtomicU8);
+pub struct Startup(AtomicU8);
 
 const PREPARES: u8 = 0;
 const OPENS: u8 = 1;
 const HAS_BEGUN: u8 = 2;
 const GIVEN_UP: u8 = 3;
 
-impl Beginning {
+impl Startup {
     /// Whether the files are open, so that the rest of the start is short and is waited for.
     pub fn has_begun(&self) -> bool {
         self.0.load(Ordering::Acquire) == HAS_BEGUN
@@ -417,19 +417,19 @@ mod tests {
 
     #[test]
     fn a_start_that_prepares_is_cancelled_at_once() {
-        let beginning = Beginning::default();
-        assert!(beginning.give_up());
-        let opened: Result<(), SessionError> = beginning.open(|_| panic!("given up before"));
+        let startup = Startup::default();
+        assert!(startup.give_up());
+        let opened: Result<(), SessionError> = startup.open(|_| panic!("given up before"));
         assert!(opened.is_err());
-        assert!(!beginning.has_begun());
+        assert!(!startup.has_begun());
     }
 
     #[test]
     fn a_start_that_opens_files_can_be_cancelled() {
-        let beginning = Beginning::default();
-        let opened: Result<(), SessionError> = beginning.open(|is_given_up| {
+        let startup = Startup::default();
+        let opened: Result<(), SessionError> = startup.open(|is_given_up| {
             assert!(!is_given_up());
-            assert!(!beginning.give_up());
+            assert!(!startup.give_up());
             assert!(is_given_up());
             Ok(())
         });
@@ -438,10 +438,10 @@ mod tests {
 
     #[test]
     fn a_start_with_open_files_is_not_cancelled() {
-        let beginning = Beginning::default();
-        let opened: Result<u8, SessionError> = beginning.open(|_| Ok(1));
+        let startup = Startup::default();
+        let opened: Result<u8, SessionError> = startup.open(|_| Ok(1));
         assert_eq!(opened.unwrap(), 1);
-        assert!(!beginning.give_up());
-        assert!(beginning.has_begun());
+        assert!(!startup.give_up());
+        assert!(startup.has_begun());
     }
 }

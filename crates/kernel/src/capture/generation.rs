@@ -75,11 +75,11 @@ impl RunTime {
 }
 
 /// The program that copies packets at one hook, and the maps between it and the filters before it.
-pub(super) struct Copying {
+pub(super) struct CopyProgram {
     object: Loaded,
 }
 
-impl Copying {
+impl CopyProgram {
     /// Loads the program.
     pub fn load(hook: &Hook, hook_number: usize, maps: &RingMaps) -> Result<Self, CaptureError> {
         let options = CaptureOptions {

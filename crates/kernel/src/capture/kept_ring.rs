@@ -11,7 +11,7 @@ use super::CaptureError;
 use super::attachment::{Attachment, Direction, HookKind};
 use super::bell::Bells;
 use super::dispatcher::{CompiledFilter, Dispatchers};
-use super::generation::{Copying, Counts, Generation, Hook, RunTime};
+use super::generation::{CopyProgram, Counts, Generation, Hook, RunTime};
 use super::preparation::Preparation;
 use super::request::{Directions, HookChoice, RingRequest, Subscription};
 use super::ring_maps::RingMaps;
@@ -202,7 +202,7 @@ impl KeptRing {
                 direction,
                 kind,
             };
-            let attached = Copying::load(&hook, self.hooks.len(), &self.maps)
+            let attached = CopyProgram::load(&hook, self.hooks.len(), &self.maps)
                 .and_then(|copying| copying.with_filters(&hook, &self.maps, &no_subscribers))
                 .and_then(|generation| {
                     Attachment::new(interface, kind, direction, generation.program())

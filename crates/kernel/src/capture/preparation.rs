@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
 use super::dispatcher::{CompiledFilter, Dispatchers};
-use super::generation::{Copying, Generation, Hook};
+use super::generation::{CopyProgram, Generation, Hook};
 use super::keeper::channel::Channel;
 use super::keeper::privileges;
 use super::request::Subscription;
@@ -190,7 +190,7 @@ fn make(
             let hooks = hooks.iter().enumerate();
             hooks
                 .map(|(number, hook)| {
-                    Copying::load(hook, number, maps)?.with_filters(hook, maps, &dispatchers)
+                    CopyProgram::load(hook, number, maps)?.with_filters(hook, maps, &dispatchers)
                 })
                 .collect::<Result<Vec<Generation>, _>>()
         },

@@ -17,7 +17,7 @@ use super::tally::Tally;
 use crate::clock::{monotonic_ns, realtime_offset_ns};
 use crate::net::interface::Interface;
 use crate::os_text::OsText;
-use crate::session::{Beginning, Control, Session};
+use crate::session::{Control, Session, Startup};
 
 /// Where the ring comes from.
 #[derive(Clone, Debug)]
@@ -49,13 +49,13 @@ impl RingCapture {
         outputs: Vec<Output>,
         count: Option<u64>,
         section: &Section,
-        beginning: &Beginning,
+        startup: &Startup,
     ) -> Result<Self, CaptureError> {
         let wants_both = match &source {
             Source::Create { ring, .. } => ring.directions == Directions::Both,
             Source::Join(_) => false,
         };
-        let open = |outputs| beginning.open(|is_given_up| Opened::open_all(outputs, is_given_up));
+        let open = |outputs| startup.open(|is_given_up| Opened::open_all(outputs, is_given_up));
         let mut others = Vec::new();
         let (mut client, filters, mut outputs) = match &source {
             Source::Create { ring, keeper } => {

@@ -17,7 +17,7 @@ use super::ring_capture::{RingCapture, Source};
 use super::socket_capture::SocketCapture;
 use super::status::{CaptureProgress, Summary};
 use crate::os_text::OsText;
-use crate::session::{Beginning, Failure, Instrument, Status};
+use crate::session::{Failure, Instrument, Startup, Status};
 
 /// Batches that may wait for the caller: a few, so that memory is bounded and the reader keeps up.
 const BATCHES_MAX: usize = 16;
@@ -83,7 +83,7 @@ impl Capture {
     ///
     /// # Errors
     /// [`CaptureError`], before anything is left attached; [`SessionError::GivenUp`] before anything was changed.
-    pub fn start(request: CaptureRequest, beginning: &Beginning) -> Result<Self, CaptureError> {
+    pub fn start(request: CaptureRequest, startup: &Startup) -> Result<Self, CaptureError> {
         let (sender, receiver) = sync_channel(BATCHES_MAX);
         let has_batches = request.outputs.iter().any(|output| output.path.is_none());
         let outputs = request.outputs.into_iter();
@@ -103,19 +103,18 @@ impl Capture {
             (_, Some(name), _) => {
                 let source = Source::Join(name);
                 Method::Ring(RingCapture::start(
-                    source, outputs, count, &section, beginning,
+                    source, outputs, count, &section, startup,
                 )?)
             }
             (None, None, Some(ring)) => {
                 let keeper = request.keeper;
                 let source = Source::Create { ring, keeper };
                 Method::Ring(RingCapture::start(
-                    source, outputs, count, &section, beginning,
+                    source, outputs, count, &section, startup,
                 )?)
             }
             (Some(kind), None, Some(ring)) => {
-                let capture =
-                    SocketCapture::start(kind, &ring, outputs, count, &section, beginning)?;
+                let capture = SocketCapture::start(kind, &ring, outputs, count, &section, startup)?;
                 Method::Sockets(capture)
             }
             (_, None, None) => {

@@ -17,7 +17,7 @@ use super::status::{CaptureProgress, Summary, THREAD};
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::filter::Expression;
 use crate::net::interface::Interface;
-use crate::session::{Beginning, Control, Session};
+use crate::session::{Control, Session, Startup};
 
 const TICK: Duration = Duration::from_millis(500);
 /// Maximum wait for the last block: one that is not full comes at its timeout.
@@ -54,7 +54,7 @@ impl SocketCapture {
         outputs: Vec<Output>,
         count: Option<u64>,
         section: &Section,
-        beginning: &Beginning,
+        startup: &Startup,
     ) -> Result<Self, CaptureError> {
         let interface = Interface::find(&ring.interfaces.concat())?;
         let mut filters = Vec::new();
@@ -64,7 +64,7 @@ impl SocketCapture {
         }
         let control = Arc::new(Control::default());
         let mut readers = Vec::new();
-        let opened = beginning.open(|is_given_up| Opened::open_all(outputs, is_given_up))?;
+        let opened = startup.open(|is_given_up| Opened::open_all(outputs, is_given_up))?;
         for (mut opened, filter) in opened.into_iter().zip(filters) {
             let settings = Settings {
                 interface: &interface.name,

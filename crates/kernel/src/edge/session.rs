@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::program::{Edge, EdgeAccounts};
 use super::{EdgeError, EdgesRequest};
-use crate::session::{Beginning, Instrument, SessionError, Status};
+use crate::session::{Instrument, SessionError, Startup, Status};
 
 /// Edges that record. Dropped, they are detached.
 pub struct Edges(Mutex<Option<Vec<Edge>>>);
@@ -23,8 +23,8 @@ impl Edges {
     ///
     /// # Errors
     /// What is wrong with an interface, or what the kernel refuses. Programs that were attached are detached.
-    pub fn start(request: &EdgesRequest, beginning: &Beginning) -> Result<Self, EdgeError> {
-        beginning.open(|_| Ok::<_, EdgeError>(()))?;
+    pub fn start(request: &EdgesRequest, startup: &Startup) -> Result<Self, EdgeError> {
+        startup.open(|_| Ok::<_, EdgeError>(()))?;
         let edges: Result<_, _> = request.edges.iter().map(Edge::start).collect();
         Ok(Self(Mutex::new(Some(edges?))))
     }

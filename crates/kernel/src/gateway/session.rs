@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use super::worker::Worker;
 use super::{GatewayError, GatewayLedger, GatewayRequest};
-use crate::session::{Beginning, Control, Session, SessionError};
+use crate::session::{Control, Session, SessionError, Startup};
 
 const THREAD: &str = "parshall-gate";
 
@@ -16,9 +16,9 @@ pub type Gateway = Session<GatewayLedger, Result<GatewayLedger, GatewayError>>;
 ///
 /// # Errors
 /// What is wrong with the request, or what the kernel refuses.
-pub fn start(request: GatewayRequest, beginning: &Beginning) -> Result<Gateway, GatewayError> {
+pub fn start(request: GatewayRequest, startup: &Startup) -> Result<Gateway, GatewayError> {
     request.addresses()?;
-    beginning.open(|_| Ok::<_, GatewayError>(()))?;
+    startup.open(|_| Ok::<_, GatewayError>(()))?;
     let (ready, started) = channel();
     let work = move |control: &Control<GatewayLedger>| {
         // The namespace is the thread's own.

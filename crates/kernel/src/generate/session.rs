@@ -9,7 +9,7 @@ use super::report::{GeneratorProgress, Report};
 use super::run::Run;
 use super::team::Team;
 use super::{BackendKind, GenerateError, Request};
-use crate::session::{Beginning, Control, Session};
+use crate::session::{Control, Session, Startup};
 
 /// A run of the generator. Dropped, it stops. Once it is asked to stop it sends no packet more, but for those that one of
 /// several senders has still to send before what another has sent.
@@ -19,7 +19,7 @@ pub type Generator = Session<GeneratorProgress, Result<Report, GenerateError>>;
 ///
 /// # Errors
 /// What is wrong with the request, the interface, or the kernel's side.
-pub fn start(request: &Request, beginning: &Beginning) -> Result<Generator, GenerateError> {
+pub fn start(request: &Request, startup: &Startup) -> Result<Generator, GenerateError> {
     let workload = request.workload()?;
     if request.count == Some(0) {
         return Err(GenerateError::option("--count", "0", "1 packet or more"));
@@ -35,7 +35,7 @@ pub fn start(request: &Request, beginning: &Beginning) -> Result<Generator, Gene
     let packets = Arc::new(Packets::of(&workload));
     let workload = Arc::new(workload);
     // From here on packets are sent.
-    beginning.open(|_| Ok::<_, GenerateError>(()))?;
+    startup.open(|_| Ok::<_, GenerateError>(()))?;
     let team = Team::start(request, &workload, &packets)?;
     let link = LinkWatch::of(&request.interface, request.namespace.as_deref())?;
     let (count, backend) = (request.count, request.backend);

@@ -13,7 +13,7 @@ use super::status::{PathProgress, Summary};
 use crate::clock::realtime_offset_ns;
 use crate::log_file;
 use crate::measurement_error::MeasurementError;
-use crate::session::{Beginning, Control, Session, SessionError};
+use crate::session::{Control, Session, SessionError, Startup};
 
 const THREAD: &str = "parshall-path";
 
@@ -24,7 +24,7 @@ pub type PathProfile = Session<PathProgress, Result<Summary, MeasurementError>>;
 ///
 /// # Errors
 /// [`MeasurementError`], before anything is left attached.
-pub fn start(request: PathRequest, beginning: &Beginning) -> Result<PathProfile, MeasurementError> {
+pub fn start(request: PathRequest, startup: &Startup) -> Result<PathProfile, MeasurementError> {
     request.check()?;
     // A thread of its own: the caller stays in its network namespace.
     let loaded = std::thread::scope(|scope| {
@@ -38,7 +38,7 @@ pub fn start(request: PathRequest, beginning: &Beginning) -> Result<PathProfile,
     });
     let hooks = loaded?;
     let offset_ns = realtime_offset_ns();
-    let opened = beginning.open(|is_given_up| -> Result<_, MeasurementError> {
+    let opened = startup.open(|is_given_up| -> Result<_, MeasurementError> {
         let Some(path) = &request.path else {
             return Ok(None);
         };

@@ -7,7 +7,7 @@ use super::ledger::Statistics;
 use super::placement::Placement;
 use super::shape::Shape;
 use super::worker::Worker;
-use crate::session::{Beginning, Control, Instrument, Progress, Session, SessionError, Status};
+use crate::session::{Control, Instrument, Progress, Session, SessionError, Startup, Status};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
 use std::os::fd::OwnedFd;
@@ -69,8 +69,8 @@ impl Relay {
     ///
     /// # Errors
     /// [`RelayError`] when a parameter is outside its range or the kernel refuses.
-    pub fn start(mut request: RelayRequest, beginning: &Beginning) -> Result<Self, RelayError> {
-        beginning.open(|_| Ok::<_, RelayError>(()))?;
+    pub fn start(mut request: RelayRequest, startup: &Startup) -> Result<Self, RelayError> {
+        startup.open(|_| Ok::<_, RelayError>(()))?;
         for shape in &mut request.shapes {
             *shape = std::mem::take(shape).checked()?;
         }

@@ -22,7 +22,7 @@ use super::status::{LogProgress, Summary, THREAD};
 use crate::clock::{kernel_hz, monotonic_ns, realtime_ns, realtime_offset_ns};
 use crate::measurement_error::MeasurementError;
 use crate::ring::Preference;
-use crate::session::{Beginning, Control, Failure, Instrument, Session, SessionError, Status};
+use crate::session::{Control, Failure, Instrument, Session, SessionError, Startup, Status};
 use crate::{cgroup, os_text};
 
 /// The request for a log.
@@ -57,7 +57,7 @@ impl TcpLog {
     ///
     /// # Errors
     /// [`MeasurementError`], before anything is left attached.
-    pub fn start(request: TcpLogRequest, beginning: &Beginning) -> Result<Self, MeasurementError> {
+    pub fn start(request: TcpLogRequest, startup: &Startup) -> Result<Self, MeasurementError> {
         let options = request.options;
         let cgroup = cgroup::resolve(options.cgroup.as_deref())?;
         let mut hooks = TcpHooks::load(&options, cgroup.id)?;
@@ -73,7 +73,7 @@ impl TcpLog {
         let began_ns = realtime_ns() as i64;
         let rotates = request.rotation.is_on();
         let mut files = LogFiles::new(path.clone(), header, request.rotation)?;
-        let (file, mut place) = beginning.open(|is_given_up| -> Result<_, MeasurementError> {
+        let (file, mut place) = startup.open(|is_given_up| -> Result<_, MeasurementError> {
             Ok(files.create(began_ns, is_given_up)?)
         })?;
         let writer = LogWriter::create(file, files.header())

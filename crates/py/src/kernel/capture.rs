@@ -36,8 +36,8 @@ impl Capture {
         is_stopping: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let request = request(json)?;
-        let capture = start(py, is_stopping, |beginning| {
-            session::Capture::start(request, beginning).map(Arc::new)
+        let capture = start(py, is_stopping, |startup| {
+            session::Capture::start(request, startup).map(Arc::new)
         })?;
         Ok(Session::of(&capture).add_subclass(Self(capture)))
     }

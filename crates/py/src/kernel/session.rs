@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use parshall_kernel::session::{AnyInstrument, Beginning, Failure, Instrument};
+use parshall_kernel::session::{AnyInstrument, Failure, Instrument, Startup};
 use pyo3::exceptions::PyBrokenPipeError;
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
@@ -37,8 +37,8 @@ impl Session {
         json: String,
         is_stopping: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let instrument = start(py, is_stopping, move |beginning| {
-            parshall_kernel::start(&name, &json, beginning)
+        let instrument = start(py, is_stopping, move |startup| {
+            parshall_kernel::start(&name, &json, startup)
         })?;
         Ok(Self { instrument })
     }
@@ -82,11 +82,11 @@ pub fn raise(error: impl Into<Failure>) -> PyErr {
 pub fn start<T: Send + 'static, E: Into<Failure> + Send + 'static>(
     py: Python<'_>,
     is_stopping: Option<&Bound<'_, PyAny>>,
-    start: impl FnOnce(&Beginning) -> Result<T, E> + Send + 'static,
+    start: impl FnOnce(&Startup) -> Result<T, E> + Send + 'static,
 ) -> PyResult<T> {
     let interrupts = Interrupts::new(is_stopping);
-    let beginning = Arc::new(Beginning::default());
-    let own = Arc::clone(&beginning);
+    let startup = Arc::new(Startup::default());
+    let own = Arc::clone(&startup);
     let (send, receive) = channel();
     thread::Builder::new()
         .name("parshall-start".into())
@@ -99,10 +99,10 @@ pub fn start<T: Send + 'static, E: Into<Failure> + Send + 'static>(
         // An interrupt that cannot end the wait: it is raised after the start, and the instrument
         // is stopped.
         let mut late = None;
-        let started = listen(&receive, |py| match beginning.has_begun() {
+        let started = listen(&receive, |py| match startup.has_begun() {
             true => Ok(()),
             false => match interrupts.check(py) {
-                Err(interrupt) if beginning.give_up() => Err(interrupt),
+                Err(interrupt) if startup.give_up() => Err(interrupt),
                 Err(interrupt) => {
                     late = Some(interrupt);
                     Ok(())

@@ -21,8 +21,8 @@ impl TcpLog {
         is_stopping: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let request = request(json)?;
-        let log = start(py, is_stopping, |beginning| {
-            session::TcpLog::start(request, beginning).map(Arc::new)
+        let log = start(py, is_stopping, |startup| {
+            session::TcpLog::start(request, startup).map(Arc::new)
         })?;
         Ok(Session::of(&log).add_subclass(Self(log)))
     }
