@@ -213,7 +213,7 @@ def sweep_model(
 @app.command("compare")
 def compare_models(
     measured: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="CSV, Parquet or Arrow: arrival_ns, departure_ns, bytes")
+        Path, typer.Argument(metavar="TRACE", help="CSV, Parquet or Arrow file: arrival_ns, departure_ns, bytes")
     ],
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Built-in models or files")],
     settings: _Settings = None,
