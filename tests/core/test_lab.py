@@ -1,11 +1,12 @@
 """The laboratory without a kernel: plans, statistics, bundles, reports, wrong studies."""
 
+import inspect
 import itertools
 import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from parshall.lab.report import runs_sentence, write_report
 from parshall.lab.run import RECORD, balances
 from parshall.lab.study import CONTROLS, Finding, check
 from parshall.studies import NAMES, path_of
+from parshall.testbed import Testbed
+from parshall.testbed.shaping import LINK_OPTIONS, Shaping
 
 
 def setting(_level: dict[str, Any], duration_s: float) -> Setting:
@@ -581,3 +584,9 @@ def test_bundles_of_two_studies_are_not_compared(tmp_path: Path) -> None:
         evaluate(write_bundle(tmp_path / name, study, {1: [1], 2: [2], 3: [3]}), study)
     with pytest.raises(UsageError, match="compare bundles of one study"):
         write_report([tmp_path / "one", tmp_path / "other"])
+
+
+def test_a_link_of_a_study_takes_what_a_testbed_takes() -> None:
+    parameters = inspect.signature(Testbed.link).parameters
+    known = {*(each.name for each in fields(Shaping)), *LINK_OPTIONS}
+    assert known == {*parameters} - {"self", "a", "b"}

@@ -29,6 +29,7 @@ def seeds(directory: Path) -> list[tuple[str, bytes]]:
         ("x.arrow", lambda path: frame.write_ipc(path, compression="zstd")),
         ("y.feather", lambda path: frame.write_ipc(path, compression="lz4")),
         ("z.arrow", lambda path: frame.write_ipc(path)),
+        ("stream.arrow", lambda path: frame.write_ipc_stream(path)),
     ):
         write(directory / name)
         found.append((name, (directory / name).read_bytes()))

@@ -21,6 +21,16 @@ study = Study("mine", "title", "question", setting, levels=grid(n=[1]), measures
         ("study = Study", "study = (Study", r"mine.py:5: SyntaxError"),
         ("study = Study", "other = Study", "defines no study"),
         ('Host("a")', "Host(undefined)", r"mine.py:4: setting of \{'n': 1\}: NameError"),
+        (
+            "duration_s):",
+            "duration_s):\n    Link('a', 'a', queue_packtes=5)",
+            r"mine.py:4: setting of \{'n': 1\}: link: no argument 'queue_packtes'; expected one of rate_bps, delay_ms",
+        ),
+        (
+            "duration_s):",
+            "duration_s):\n    Link('a', 'a', reverse={'queue_packets': 'many'})",
+            r"mine.py:4: setting of \{'n': 1\}: .*queue_packets 'many'",
+        ),
         ('"p", "a"', '"p", "b"', "program p: no host 'b'; hosts are a"),
         ('"workload"', '"server"', "no program has the role workload"),
         ('"workload"', '"load"', "role 'load': expected instrument, server, workload"),

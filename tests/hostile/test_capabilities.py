@@ -1,5 +1,6 @@
 """Commands with exactly the capabilities that docs/security.md lists, as a user who is not root; and with one less."""
 
+import json
 import os
 import re
 import shlex
@@ -113,6 +114,16 @@ def test_a_command_runs_with_the_capabilities_that_the_page_lists(
 ) -> None:
     said = run(bed, directory, command, capabilities)
     assert said.returncode == 0, said.stderr
+
+
+def test_the_doctor_forbids_no_command_that_the_page_allows() -> None:
+    allowed = {command.split()[0]: needed for command, needed in reversed(table())}
+    words = as_nobody(allowed["tcp"], sys.executable, "-m", "parshall", "doctor", "--json")
+    said = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    decisions = {each["command"]: each for each in json.loads(said.stdout)["commands"]}
+    for command in (name for name, needed in allowed.items() if set(needed) <= set(allowed["tcp"])):
+        assert decisions[command]["status"] != "cannot", decisions[command]
+    assert decisions["testbed"]["status"] == "cannot"
 
 
 @pytest.mark.parametrize(("command", "capabilities", "missing"), without_one_capability(), ids=names)

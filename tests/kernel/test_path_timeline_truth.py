@@ -85,7 +85,7 @@ def transferred(router, payload_bytes):
 
 
 def check_losses(table, edges, reason, places):
-    """Fail unless the drops are those of the witness, and each retransmission repairs one of them; return how often each was dropped."""
+    """Fail unless the drops are those of the witness, and each retransmission repairs one of them; return the drops."""
     witness = dropped_between(*edges)
     data = toward_sink(table)
     lost = data.filter(pl.col("drop_reason").is_in(reason))

@@ -239,6 +239,6 @@ def test_a_directory_with_several_logs_is_refused_by_name(tmp_path: Path) -> Non
     for name in ("a.000001.arrow", "a.000002.arrow", "b.arrow"):
         (tmp_path / name).write_bytes(b"x")
     with pytest.raises(
-        ParshallError, match=r"has 2 logs, expected the files of one; name one of them: .*a\.arrow, .*b\.arrow"
+        ParshallError, match=r"has 2 logs, expected the files of one; name one of them: .*a\.arrow, .*b\.arrow$"
     ):
         parshall.read(tmp_path)

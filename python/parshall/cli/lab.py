@@ -109,7 +109,7 @@ def run_study(
             base = output or Path("lab-all" if study == "all" else f"lab-{loaded.name}")
             directory = base / loaded.name if study == "all" else base
             bundle = _run_one(loaded, path.read_text(), directory, how | form, quiet, stopping)
-            done.append(_finish(bundle, loaded, quiet, as_json))
+            done.append(_finish(bundle, loaded, quiet, as_json, is_stopped=stopping.is_requested()))
             if stopping.is_requested():
                 break
     if as_json:
@@ -170,6 +170,7 @@ def _run_one(study: Any, text: str, directory: Path, how: dict[str, Any], quiet:
     """Run a study as `laboratory.run` does, whose arguments `how` has; say what is planned, and show the progress."""
     from parshall.host import privileges
     from parshall.lab import laboratory
+    from parshall.lab.bundle import check_new
 
     if how["site"] is None:
         privileges.require_bpf("lab", "CAP_SYS_ADMIN")
@@ -178,6 +179,7 @@ def _run_one(study: Any, text: str, directory: Path, how: dict[str, Any], quiet:
     part = study.narrowed(how["at"], is_quick=is_quick)
     has_sides = how["against"] is not None
     planned = laboratory.plan(part, is_quick=is_quick, repeats=repeats, seed=how["seed"], has_sides=has_sides)
+    check_new(directory)
     if not quiet:
         needed_s = laboratory.estimate_s(study, planned, is_quick=is_quick)
         count = f"{len(planned)} runs, {long_time_text(needed_s)}"
@@ -207,9 +209,11 @@ def check_laboratory(
     """Measure equal levels of a study, and show how often they are called different."""
     from parshall.lab.sides import equal, text_of_equal
     from parshall.lab.study import load
-    from parshall.statistics import share_interval
+    from parshall.statistics import PAIRS_MIN, share_interval
     from parshall.studies import path_of
 
+    if repeats < PAIRS_MIN:
+        raise UsageError(f"--repeats {repeats}: expected {PAIRS_MIN} or more: fewer runs are not compared")
     if copies < 2 or copies % 2:
         raise UsageError(f"--copies {copies}: expected an even number: copies are compared two by two")
     path = path_of(study)
@@ -219,7 +223,7 @@ def check_laboratory(
     with Stopping() as stopping:
         text = text_of_equal(path.read_text(), copies)
         bundle = _run_one(made, text, directory, how | {"budget_s": None, "is_built_in": False}, quiet, stopping)
-        done = _finish(bundle, made, quiet, as_json)
+        done = _finish(bundle, made, quiet, as_json, is_stopped=stopping.is_requested())
     compared = done["equal"]
     false = sum(row["sign"] != 0 for row in compared)
     low, high = share_interval(false, len(compared))
@@ -255,19 +259,22 @@ def resume_study(
     with Stopping() as stopping:
         bundle = laboratory.resume(directory, more_s=budget or 0.0, **how, progress=progress.show, stopping=stopping)
         progress.end()
-        done = _finish(bundle, study, quiet, as_json)
+        done = _finish(bundle, study, quiet, as_json, is_stopped=stopping.is_requested())
     if as_json:
         print(json.dumps(done))
     return 130 if stopping.is_requested() else _status(done)
 
 
-def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool) -> dict[str, Any]:
+def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool, *, is_stopped: bool = False) -> dict[str, Any]:
     """Evaluate a bundle, write its report, and print where it is."""
     from parshall.lab import laboratory
     from parshall.lab.evaluation import evaluate
     from parshall.lab.report import write_report
 
-    with progress_line("lab", f"{study.name}: evaluating, and writing the report", quiet=quiet):
+    what = f"{study.name}: evaluating, and writing the report"
+    if is_stopped and not quiet:
+        say("lab", f"stopped; {what} of what is done, which may take a minute; Ctrl-C again leaves that out")
+    with progress_line("lab", what, quiet=quiet):
         evaluation = evaluate(bundle, study)
         report = write_report([bundle.directory])
     done, total = laboratory.number_done(bundle), len(bundle.about["plan"])
@@ -324,9 +331,12 @@ def published(
     from parshall.errors import naming_damage
     from parshall.lab.report import read_evaluation
 
+    for given in directories:
+        if not given.is_dir():
+            raise UsageError(f"{given}: no such directory; name that of a study (parshall lab run), or of several")
     found = [directory for given in directories for directory in _bundles(given)]
     if not found:
-        raise UsageError(f"{directories[0]}: no study in it; measure them: parshall lab run all")
+        raise UsageError(f"{directories[0]}: no study in it; measure one: parshall lab run STUDY -o {directories[0]}")
     rows = []
     for directory in found:
         with naming_damage([directory], f"write its evaluation again: parshall lab resume {directory}"):

@@ -89,6 +89,8 @@ def command(
         given = [name for name, value in chosen.items() if value] + (["ppl"] if ppl != 1 else [])
         if given:
             raise UsageError(f"--{given[0]}: chooses what is logged, and {log} is a log; leave one or the other out")
+    if path is not None and not 0 < path <= 1:
+        raise UsageError(f"--path {path:g}: expected a share of the time above 0, at most 1, such as 0.05 or 5%")
     if not output.is_dir():
         raise UsageError(f"-o {output}: is no directory; name one that exists")
     if tui and not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -151,8 +151,8 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
         return FAILED
     except typer.TyperException as error:
         # Typer's text is one line; add the command and a hint.
-        context = getattr(error, "ctx", None)
-        command_path = context.command_path if context else f"parshall {name}"
+        where = getattr(error, "ctx", None)
+        command_path = where.command_path if where else f"parshall {name}"
         hint = f"; see `{command_path} --help`" if error.exit_code == USAGE else ""
         text = " ".join(error.format_message().split()).rstrip(".")
         return print_error(f"{name}: {text}{hint}", error.exit_code)

@@ -1,11 +1,13 @@
 """``parshall mcp``: read-only tools for agents, over standard input and output."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from parshall.errors import UsageError
+from parshall.host.messages import say
 from parshall.host.stopping import dying_of_signals
 
 
@@ -23,6 +25,8 @@ def command(
         raise UsageError("needs the Python SDK of MCP; install it: pip install 'parshall[mcp]'") from None
     from parshall.agent.tools import Tools
 
+    if sys.stdin.isatty():
+        say("mcp", "waiting for an agent, which starts this command itself and speaks MCP to it; Ctrl-C ends it")
     # The tools only read.
     with dying_of_signals():
         serve(Tools(directory))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.options import count_option, latency_option, share_option, span_option, time_option, whole_option
+from parshall.cli.options import count_option, latency_option, share_option, span_option, time_option
 from parshall.errors import UsageError
 from parshall.host.messages import progress_line, report_start, say, show, show_paragraphs
 from parshall.host.quantities import many
@@ -213,7 +213,7 @@ def sweep_model(
 @app.command("compare")
 def compare_models(
     measured: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="CSV, Parquet or Arrow file: arrival_ns, departure_ns, bytes")
+        Path, typer.Argument(metavar="TRACE", help="CSV, Parquet or Arrow: arrival_ns, departure_ns, bytes")
     ],
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Built-in models or files")],
     settings: _Settings = None,
@@ -246,7 +246,7 @@ def calibrate_model(
     ] = "rps",
     no_gro: Annotated[bool, typer.Option("--no-gro", help="Receive without generic receive offload")] = False,
     routes: Annotated[int, count_option("--routes", help="Entries of the routing table")] = 4,
-    rules: Annotated[int, whole_option("--rules", metavar="RULES", help="nftables rules that each packet passes")] = 0,
+    rules: Annotated[int, count_option("--rules", help="nftables rules that each packet passes", allow_0=True)] = 0,
     sizes: Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")] = "64",
     flows: Annotated[int, count_option("--flows", help="Number of flows")] = 1,
     count: Annotated[int, count_option("-c", "--count", help="Packets of each run")] = 60_000,

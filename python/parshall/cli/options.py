@@ -62,9 +62,9 @@ def span_option(*names: str, help: str) -> Any:
     return _parsed(lambda option, text: parse_seconds(option, text, allow_0=True), "TIME", names, help)
 
 
-def count_option(*names: str, help: str) -> Any:
+def count_option(*names: str, help: str, allow_0: bool = False) -> Any:
     """Return an option that takes a number of things: ``1000``, ``10k``, ``2M``."""
-    return _parsed(parse_count, "N", names, help)
+    return _parsed(lambda option, text: parse_count(option, text, allow_0=allow_0), "N", names, help)
 
 
 def snaplen_option(*names: str, longest: int) -> Any:

@@ -27,6 +27,7 @@ from parshall.instruments.path.text import NO_COST, PROBE_COST_S, stage_lines, s
 
 _TIME_ONLY = "cycles, instructions: not measured (time only)"
 # With fewer windows the share that was attached is far from the one that was requested.
+_GROUPS_MAX = 256
 _WINDOWS_MIN = 10
 _JOIN_OPTIONS = ("files", "join", "to", "output", "quiet", "as_json")
 
@@ -65,7 +66,9 @@ def command(
         str,
         typer.Option("--by", metavar="interface|connection|cgroup|command", help="Histograms for each of these, too"),
     ] = "none",
-    groups_max: Annotated[int, count_option("--groups-max", help="Groups with histograms of their own")] = 256,
+    groups_max: Annotated[
+        int | None, count_option("--groups-max", help="With --by, groups with their own histograms [default: 256]")
+    ] = None,
     packets_max: Annotated[
         int, count_option("--packets-max", help="Packets followed at once, a power of two")
     ] = DEFAULT_PACKETS_MAX,
@@ -101,6 +104,8 @@ def command(
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
     log_file(output)
+    if groups_max is not None and by == "none":
+        raise UsageError(f"--groups-max {groups_max}: is for --by; without it there is one group")
     if probe_cost and (metrics or otlp):
         raise UsageError("--probe-cost: measures in turns, and its counts fall; leave out --metrics and --otlp")
     beside = Beside(output, tcp_log, capture, interface or [], netns, filter)
@@ -131,7 +136,7 @@ def command(
             unit=unit,
             container=container,
             by=by,
-            groups_max=groups_max,
+            groups_max=groups_max or _GROUPS_MAX,
             packets_max=packets_max,
             buffer_bytes=ring_bytes(buffer),
             share=share,

@@ -25,7 +25,7 @@ _Receive = Annotated[
 ]
 _NoGro = Annotated[bool, typer.Option("--no-gro", help="Receive without generic receive offload")]
 _Routes = Annotated[int, count_option("--routes", help="Entries of the routing table")]
-_Rules = Annotated[int, whole_option("--rules", metavar="NUMBER", help="nftables rules that each packet passes")]
+_Rules = Annotated[int, count_option("--rules", help="nftables rules that each packet passes", allow_0=True)]
 _Tunnel = Annotated[
     str | None,
     typer.Option("--tunnel", metavar="aes-gcm|chacha20", help="Send through a security gateway with this cipher"),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from parshall.instruments.flow_states import FlowStates, Follower
 
 COMMAND_SETTINGS = {"epilog": "Sorted by rate (bytes per second, both directions) with --follow, else by bytes."}
+_INTERVAL_S = 1.0
 _SORTS = ("rate", "bytes", "acked", "received", "retransmitted", "rtt", "cwnd", "flow")
 # Lines of the table besides those of flows, and the one of the shell.
 _TABLE_LINES = 3
@@ -39,7 +40,9 @@ def command(
     count: Annotated[
         int | None, count_option("-c", "--count", help="Show N flows [default: all, or what fits with --follow]")
     ] = None,
-    interval: Annotated[float, time_option("--interval", help="With --follow, time between two tables")] = 1.0,
+    interval: Annotated[
+        float | None, time_option("--interval", help="With --follow, time between two tables [default: 1s]")
+    ] = None,
     duration: options.Duration = None,
     as_json: options.Json = False,
 ) -> int:
@@ -48,8 +51,10 @@ def command(
         raise UsageError(f"--sort {sort}: expected one of {', '.join(_SORTS)}")
     if duration is not None and not follow:
         raise UsageError(f"--duration {duration:g}: is for --follow; a log that is not followed is shown once")
+    if interval is not None and not follow:
+        raise UsageError(f"--interval {interval:g}: is for --follow; a log that is not followed is shown once")
     if follow:
-        return _follow(log, sort or "rate", count, interval, duration, as_json)
+        return _follow(log, sort or "rate", count, interval or _INTERVAL_S, duration, as_json)
     from parshall.host.rotation import gap_sentence
     from parshall.host.rows import plain_rows
     from parshall.instruments.tcp_log import read

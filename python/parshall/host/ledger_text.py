@@ -141,7 +141,7 @@ def _table(accounts: list[tuple[str, dict[str, Any]]]) -> list[str]:
 def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
     # The kernel times programs in short windows only, see docs/ledger.md.
     timed = [
-        f"{program['program']} {program['ns_per_run']:.0f} ns"
+        f"{program['program']} {program['ns_per_run']:,.0f} ns"
         for program in cost["programs"]
         if program["sampled_runs"] and not program["program"].startswith(_READER_PREFIX)
     ]

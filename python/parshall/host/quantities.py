@@ -43,8 +43,10 @@ def parse_latency(option: str, text: str) -> float:
     return parse_seconds(option, text)
 
 
-def parse_count(option: str, text: str) -> int:
-    """Return a count: a whole number from 1 to 2^64 - 1."""
+def parse_count(option: str, text: str, *, allow_0: bool = False) -> int:
+    """Return a count: a whole number from 1, or from 0, to 2^64 - 1."""
+    if allow_0 and text.strip() == "0":
+        return 0
     expected = "a number such as 1000, 10k or 2M"
     count = _parse(option, text, text, _COUNTS, expected)
     # A number without a suffix is exact, however large.

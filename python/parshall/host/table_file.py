@@ -17,12 +17,14 @@ from parshall.host.input_file import brief, open_regular
 # A table may take so many times its file, or so many bytes if that is more.
 _EXPANSION_MAX = 32
 _MEMORY_FREE_BYTES = 256 << 20
+# At the beginning of an Arrow file; a stream has none.
+_ARROW_MAGIC = b"ARROW1"
 _THRIFT_BYTES_MAX = 64 << 20
 _THRIFT_ITEMS_MAX = 1 << 20
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """Return the table of a Parquet file (suffix ``.parquet``), or of an Arrow IPC file, without nested columns.
+    """Return the table of a Parquet file (suffix ``.parquet``), or of an Arrow file or stream, without nested columns.
 
     Raises
     ------
@@ -80,7 +82,13 @@ def _parquet_batches(file: BinaryIO) -> tuple[pa.Schema, Iterator[pa.RecordBatch
 
 
 def _arrow_batches(file: BinaryIO) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+    file.seek(0)
+    if not is_file:
+        stream = pa.ipc.open_stream(file, options=options)
+        return stream.schema, iter(stream)
+    reader = pa.ipc.open_file(file, options=options)
     return reader.schema, (reader.get_batch(number) for number in range(reader.num_record_batches))
 
 

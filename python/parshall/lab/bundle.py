@@ -32,6 +32,18 @@ _STATEMENT_COLUMNS = (*_STATED, "verdict")
 _VERDICTS = {True: "same", False: "different", None: "open"}
 
 
+def check_new(directory: Path) -> None:
+    """Raise `UsageError` when a directory has something in it: a bundle begins in one that has not."""
+    try:
+        if directory.exists() and any(directory.iterdir()):
+            raise UsageError(
+                f"{directory}: is not empty; continue its study (parshall lab resume {directory}), or name "
+                "another directory with -o"
+            )
+    except OSError as error:
+        raise UsageError(f"{directory}: {error.strerror}; name another directory with -o") from None
+
+
 class Bundle:
     """A result bundle.
 
@@ -78,13 +90,9 @@ class Bundle:
         UsageError
             The directory has something in it, or cannot be created.
         """
+        check_new(directory)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            if any(directory.iterdir()):
-                raise UsageError(
-                    f"{directory}: is not empty; continue its study (parshall lab resume {directory}), or name "
-                    "another directory with -o"
-                )
             (directory / RUNS).mkdir()
         except OSError as error:
             raise UsageError(f"{directory}: {error.strerror}; name another directory with -o") from None

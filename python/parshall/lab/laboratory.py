@@ -333,9 +333,15 @@ class _Runner:
             self.bundle.write_about()
             self.run_what_waits()
         last = self.look
+        about["spent_s"] = spent_s + self._elapsed_s
+        if self.is_stopped and last is None:
+            # Not one block is whole: there is nothing to look at.
+            about["more_s"] = None
+            self.bundle.write_about()
+            return
         if last is None or last.blocks != blocks_of(self.bundle):
             last = self._look_at(levels)
-        about["spent_s"] = spent_s + self._elapsed_s
+            about["spent_s"] = spent_s + self._elapsed_s
         # What would do, if the intervals go on to narrow.
         block_s = sum(map(self._needed_s, cells_of(self.study, last.levels)))
         about["more_s"] = last.more_blocks * block_s if last.open else None

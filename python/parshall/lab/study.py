@@ -5,11 +5,12 @@ import math
 import runpy
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parshall.errors import UsageError
+from parshall.testbed.shaping import LINK_OPTIONS, Shaping
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,6 +80,13 @@ class Link:
     options: dict[str, Any]
 
     def __init__(self, a: str, b: str, *, napi: bool = False, **options: Any) -> None:
+        # Here a mistake has its line in the study's file; the testbed would find it in the first run.
+        shape = {name: value for name, value in options.items() if name not in LINK_OPTIONS}
+        known = [each.name for each in fields(Shaping)]
+        for name in shape:
+            if name not in known:
+                raise UsageError(f"link: no argument {name!r}; expected one of {', '.join((*known, *LINK_OPTIONS))}")
+        Shaping(**shape).with_changes(options.get("reverse"))
         for name, value in (("a", a), ("b", b), ("napi", napi), ("options", options)):
             object.__setattr__(self, name, value)
 
@@ -520,7 +528,8 @@ def check(study: Study, where: str) -> None:
         except Exception as error:
             line = _line_in(Path(where), error)
             at = f"{where}:{line}" if line else where
-            raise UsageError(f"{at}: setting of {level}: {type(error).__name__}: {error}") from error
+            kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+            raise UsageError(f"{at}: setting of {level}: {kind}{error}") from error
         _check_setting(setting, f"{where}: setting of {level}")
     for name in study.switched:
         if name not in study.factors:

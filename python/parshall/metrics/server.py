@@ -32,8 +32,8 @@ class Server:
         except OSError as error:
             reason = error.strerror or error
             raise UsageError(f"--metrics {address}: {reason}; name another address or port") from None
-        host, port = self._server.server_address[:2]
-        self.url: str = f"http://{f'[{host}]' if ':' in str(host) else host}:{port}/metrics"
+        shown = f"[{host}]" if ":" in host else host
+        self.url: str = f"http://{shown}:{self._server.server_port}/metrics"
         """Where it serves them."""
 
     def __enter__(self) -> "Server":

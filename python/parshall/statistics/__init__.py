@@ -1,6 +1,7 @@
 """Statistics of repeated runs: intervals, comparisons in pairs, changes of the machine, and when to stop."""
 
 from parshall.statistics.comparison import (
+    PAIRS_MIN,
     Comparison,
     compare_pairs,
     compare_sessions,
@@ -15,6 +16,7 @@ from parshall.statistics.summary import CONFIDENCE, Summary, mean_interval, shar
 __all__ = [
     "CONFIDENCE",
     "LOOKS",
+    "PAIRS_MIN",
     "Comparison",
     "Summary",
     "compare_pairs",

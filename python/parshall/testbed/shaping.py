@@ -8,6 +8,8 @@ from parshall.errors import UsageError
 
 DEFAULT_QUEUE_PACKETS = 1000
 DISCIPLINES = ("drop-tail", "codel", "fq-codel", "pie")
+# What else a link has; see `parshall.testbed.Testbed.link`.
+LINK_OPTIONS = ("reverse", "mtu", "offloads", "backend", "cpu", "seed")
 _WHOLE = frozenset({"queue_packets", "queue_bytes", "overhead_bytes"})
 
 

@@ -93,9 +93,10 @@ fn files_of_directory(
             path: path.display().to_string(),
             found: format!("has {} logs", names.len()),
             remedy: format!(
-                "name one of them: {}, {}, ...",
+                "name one of them: {}, {}{}",
                 first.display(),
-                second.display()
+                second.display(),
+                if names.len() > 2 { ", ..." } else { "" }
             ),
             source: io::ErrorKind::IsADirectory.into(),
         }),

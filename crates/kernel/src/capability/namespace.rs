@@ -10,13 +10,14 @@ use std::thread;
 use libbpf_sys as sys;
 
 use super::program::Kind;
-use super::{Cause, Privileges, Probe};
+use super::{Cause, Privileges, Probe, privilege};
 use crate::net::interface;
 use crate::net::netlink::RouteSocket;
 use crate::programs::InterfaceHook;
 
 const NEEDED: [&str; 2] = ["CAP_SYS_ADMIN", "CAP_NET_ADMIN"];
 const NEEDED_WITH_BPF: [&str; 3] = ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_BPF"];
+const NEEDED_TO_ATTACH: [&str; 2] = ["CAP_NET_ADMIN", "CAP_BPF"];
 const QDISCS: [&str; 5] = ["netem", "tbf", "htb", "fq", "fq_codel"];
 /// Not a name that the kernel would choose itself, which it does for the other end.
 const VETH: &str = "probe-veth";
@@ -110,8 +111,13 @@ fn inside(privileges: &Privileges) -> Vec<Probe> {
             "Linux 6.4 or newer with CONFIG_NETFILTER_BPF_LINK=y",
         ),
     ];
+    // Commands attach to interfaces that are there, and need no namespace.
+    let is_untried = routes.is_err() && privileges.missing(&NEEDED_TO_ATTACH).is_empty();
     for (name, attempt, remedy) in attachments {
-        probes.push(probe(name, &NEEDED_WITH_BPF, remedy, tried(&|_| attempt())));
+        probes.push(match is_untried {
+            true => untried(name, privileges),
+            false => probe(name, &NEEDED_WITH_BPF, remedy, tried(&|_| attempt())),
+        });
     }
     for kind in QDISCS {
         let outcome = tried(&|routes| qdisc(routes, kind));
@@ -123,6 +129,16 @@ fn inside(privileges: &Privileges) -> Vec<Probe> {
         ));
     }
     probes
+}
+
+/// A hook that was not tried, although this process has the capabilities that attaching needs.
+fn untried(name: &str, privileges: &Privileges) -> Probe {
+    Probe::degraded(
+        name,
+        Cause::Forbidden,
+        "not tried, which needs a network namespace of its own; this process has the capabilities to attach",
+        privilege::remedy(&privileges.missing(&NEEDED)),
+    )
 }
 
 fn qdisc_remedy(kind: &str) -> &'static str {

@@ -282,7 +282,20 @@ fn on_cgroup(name: &str, kind: &Kind, privileges: &Privileges) -> Probe {
 }
 
 fn attach_to_cgroup(kind: &Kind, program: &OwnedFd, mount: &Path) -> io::Result<String> {
-    let group = cgroup::Throwaway::new(mount)?;
+    let group = match cgroup::Throwaway::new(mount) {
+        // What attaches to the root of the hierarchy needs no permission to write there.
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EACCES | libc::EPERM | libc::EROFS)
+            ) =>
+        {
+            return Ok(
+                "loaded; not attached, since this process may make no cgroup of its own".into(),
+            );
+        }
+        made => made?,
+    };
     let directory = std::fs::File::open(group.path())?;
     let link = kind.link(program, directory.as_raw_fd(), Default::default())?;
     drop(link);

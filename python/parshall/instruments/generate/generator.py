@@ -12,7 +12,7 @@ from parshall.errors import ParshallError, UsageError, printable
 from parshall.host import privileges
 from parshall.host.installation import require_kernel_side
 from parshall.host.namespaces import find
-from parshall.host.quantities import duration_text
+from parshall.host.quantities import duration_text, many
 from parshall.host.session import Session, request_json
 from parshall.instruments.generate.interface import Interface, interface_facts
 from parshall.instruments.generate.preflight import default_backend, reasons_not_to_send, request_errors
@@ -255,7 +255,7 @@ class Generator(Session[Report]):
 def _described(request: dict[str, Any], plan: dict[str, Any]) -> str:
     """Return in words what would be sent."""
     count, duration_ns, replay = request["count"], request["duration_ns"], request["replay"]
-    packets = "packets" if count is None else f"{count:,} packets"
+    packets = "packets" if count is None else many(count, "packet")
     if replay is None:
         packets += f" from {request['source']} to {request['destination']}"
     else:

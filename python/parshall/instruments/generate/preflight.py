@@ -34,7 +34,8 @@ def request_errors(interface: Interface, largest_ip_bytes: int) -> list[str]:
         return []
     return [
         f"packets of {largest_ip_bytes} bytes are longer than the MTU of {interface.name}, {interface.mtu_bytes}: "
-        f"choose smaller sizes, or ip link set {interface.name} mtu {largest_ip_bytes} (and its peer's)"
+        f"choose smaller sizes, or set the MTU of both ends where they are: ip link set {interface.name} mtu "
+        f"{largest_ip_bytes}"
     ]
 
 
