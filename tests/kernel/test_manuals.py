@@ -97,7 +97,7 @@ SHORTER = {
     "parshall lab run siftr": "--quick",
     "parshall lab run siftr --quick": "-o first-look",
     "parshall lab run siftr --against /opt/old/bin/parshall": "--quick -o turns",
-    "parshall lab check siftr": "--budget 60s -o check",
+    "parshall lab check siftr": "--copies 4 --repeats 3 -o check",
     "parshall lab resume lab-siftr --budget 20m": "",
     "parshall lab run router": "--quick",
 }
