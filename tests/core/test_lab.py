@@ -25,6 +25,7 @@ from parshall.lab.laboratory import plan
 from parshall.lab.report import runs_sentence, write_report
 from parshall.lab.run import RECORD, balances
 from parshall.lab.study import CONTROLS, Finding, check
+from parshall.lab.table import interval_text
 from parshall.studies import NAMES, path_of
 from parshall.testbed import Testbed
 from parshall.testbed.shaping import LINK_OPTIONS, Shaping
@@ -584,6 +585,14 @@ def test_bundles_of_two_studies_are_not_compared(tmp_path: Path) -> None:
         evaluate(write_bundle(tmp_path / name, study, {1: [1], 2: [2], 3: [3]}), study)
     with pytest.raises(UsageError, match="compare bundles of one study"):
         write_report([tmp_path / "one", tmp_path / "other"])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(1.0, 2.5, "1 to 2.5"), (0.99996, 0.99999, "0.99996 to 0.99999"), (12345.6, 23456.7, "1.235e+04 to 2.346e+04")],
+)
+def test_a_narrow_interval_is_shown_as_one(low: float, high: float, text: str) -> None:
+    assert interval_text(low, high) == text
 
 
 def test_a_link_of_a_study_takes_what_a_testbed_takes() -> None:

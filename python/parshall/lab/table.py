@@ -213,7 +213,9 @@ class Table:
         low, high = mean_interval(frame[measure].to_list(), self.confidence)
         sign = int(low > limit) - int(high < limit)
         unit = self.study.measure(measure).unit
-        text = f"{text} (95 % interval {low:,.4g} to {high:,.4g} {unit})" if frame.height > 1 else text
+        text = (
+            f"{text} (95 % interval {interval_text(low, high)}{' ' * bool(unit)}{unit})" if frame.height > 1 else text
+        )
         why = "" if sign == wants else reason if sign else "it cannot be said yet on which side of the limit it is"
         is_open = not sign and frame.height > 0
         finding = Finding(text, sign == wants if sign else None, why, is_open=is_open)
@@ -249,6 +251,15 @@ def matches(condition: Condition) -> pl.Expr:
         is_wanted = pl.col(name).is_in([each for each in wanted if each is not None])
         found &= is_wanted | pl.col(name).is_null() if None in wanted else is_wanted
     return found
+
+
+def interval_text(low: float, high: float) -> str:
+    """Return the ends of an interval with four digits, or as many as tell them apart: a narrow one is no point."""
+    for digits in range(4, 10):
+        ends = [f"{end:,.{digits}g}" for end in (low, high)]
+        if ends[0] != ends[1]:
+            break
+    return " to ".join(ends)
 
 
 def _values(value: Any) -> list[Any]:
