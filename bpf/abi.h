@@ -489,7 +489,7 @@ struct capture_account {
 	__u64 run_subscribers;
 	__u64 run_records;
 	__u64 matched[CAPTURE_SUBSCRIBERS_MAX];
-	__u64 refused[CAPTURE_SUBSCRIBERS_MAX];  /* of matched: no room in the ring, see lane_header */
+	__u64 dropped[CAPTURE_SUBSCRIBERS_MAX];  /* of matched: no room in the ring, see lane_header */
 };
 
 /* Constants of one hook's copying program. */

@@ -59,7 +59,7 @@ struct {
 	__type(value, __u32);
 } jumps SEC(".maps");
 
-enum counts { MATCHED, REFUSED };
+enum counts { MATCHED, DROPPED };
 
 /*
  * Adds to the counts of every subscriber in a mask. A global function, as all loops over subscribers: the verifier follows
@@ -74,7 +74,7 @@ __noinline int count_for(enum counts kind, __u64 subscribers, __u64 records)
 		return 0;
 	for (int subscriber = 0; subscriber < CAPTURE_SUBSCRIBERS_MAX && subscribers; subscriber++) {
 		if (subscribers & 1)
-			(kind == REFUSED ? counts->refused : counts->matched)[subscriber] += records;
+			(kind == DROPPED ? counts->dropped : counts->matched)[subscriber] += records;
 		subscribers >>= 1;
 	}
 	return 0;
@@ -121,7 +121,7 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
 					     RECORD_PACKET, options.hook, slot) :
 			0;
 	if (!record) {
-		count_for(REFUSED, who->subscribers, 1);
+		count_for(DROPPED, who->subscribers, 1);
 		return 0;
 	}
 	record->time_ns = time_ns;

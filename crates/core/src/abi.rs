@@ -658,7 +658,7 @@ plain! {
         /// Packets that each subscriber's filter matched, without the run.
         matched: [u64; CAPTURE_SUBSCRIBERS_MAX],
         /// Of these, packets dropped because the ring was full.
-        refused: [u64; CAPTURE_SUBSCRIBERS_MAX],
+        dropped: [u64; CAPTURE_SUBSCRIBERS_MAX],
     }
 }
 

@@ -244,9 +244,9 @@ impl Live {
     }
 
     /// In immediate mode, makes the next packet end a wait. Returns false without a bell.
-    pub fn silence_bell(&self) -> bool {
+    pub fn rearm_bell(&self) -> bool {
         match &self.bell {
-            Some(bell) => bell.silence(),
+            Some(bell) => bell.rearm(),
             None => return false,
         }
         true
@@ -340,14 +340,14 @@ impl Live {
     /// Packets that the filter accepted, and how many of them were lost, from the kernel's counts.
     fn count(&self, counts: &[Vec<HookCount>]) -> [u64; 2] {
         let hooks = self.ring.hooks.iter();
-        let (mut matched, mut refused) = (0, 0);
+        let (mut matched, mut dropped) = (0, 0);
         for (hook, count) in hooks.zip(counts.first().into_iter().flatten()) {
             if hook.interface_number == self.interface_number {
                 matched += count.matched;
-                refused += count.refused;
+                dropped += count.dropped;
             }
         }
-        self.progress().received_and_dropped(matched, refused)
+        self.progress().received_and_dropped(matched, dropped)
     }
 
     /// Whether the interface exists in the network namespace of the calling thread.

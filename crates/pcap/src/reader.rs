@@ -92,18 +92,18 @@ pub struct Progress {
 
 impl Progress {
     /// Packets that the filter accepted, and how many of them were lost. The hooks' counts,
-    /// `matched` and `refused`, may be older than this progress.
-    pub fn received_and_dropped(&self, matched: u64, refused: u64) -> [u64; 2] {
+    /// `matched` and `dropped`, may be older than this progress.
+    pub fn received_and_dropped(&self, matched: u64, dropped: u64) -> [u64; 2] {
         // Packets that were read since are not in the hooks' counts.
-        let matched = matched.max(self.read + refused);
+        let matched = matched.max(self.read + dropped);
         // Unread packets are in the ring or were overwritten: at most `gaps` were overwritten.
-        let unread = matched - (self.read + refused);
+        let unread = matched - (self.read + dropped);
         let lost = unread.min(self.gaps);
         // Packets count as received only after the filter here accepted them.
         let unjudged = if self.is_behind { unread - lost } else { 0 };
         [
             (matched - unjudged).saturating_sub(self.own + self.rejected),
-            refused + lost,
+            dropped + lost,
         ]
     }
 }

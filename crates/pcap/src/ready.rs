@@ -147,7 +147,7 @@ fn poll_ring(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         let hold_back_ns = match &watched.bell {
             Some(bell) => {
-                bell.silence();
+                bell.rearm();
                 0
             }
             None => HOLD_BACK_NS,

@@ -89,7 +89,7 @@ class HookTally(Object):
     """Packets that passed the hook."""
     matched: int
     """Packets that the filter matched."""
-    refused: int
+    dropped: int
     """Of these, packets dropped because the ring was full."""
     read: int
     """Packets that were read from the ring."""

@@ -35,7 +35,7 @@ impl Bell {
 
     /// Empties the buffer: it is readable again with the next packet. The caller looks for packets once more before it
     /// waits, as one may have come in between.
-    pub fn silence(&self) {
+    pub fn rearm(&self) {
         let written = self.written.word(0).load(Ordering::Acquire);
         self.read.word(0).store(written, Ordering::SeqCst);
     }

@@ -55,7 +55,7 @@ pub(super) struct Counts {
     /// Packets that each subscriber's filter matched.
     pub matched: [u64; CAPTURE_SUBSCRIBERS_MAX],
     /// Of these, packets dropped because the ring was full.
-    pub refused: [u64; CAPTURE_SUBSCRIBERS_MAX],
+    pub dropped: [u64; CAPTURE_SUBSCRIBERS_MAX],
 }
 
 /// Timed runs of a hook's programs, and the nanoseconds of these.
@@ -166,7 +166,7 @@ impl Generation {
         let mut counts = Counts {
             seen: 0,
             matched: [0; CAPTURE_SUBSCRIBERS_MAX],
-            refused: [0; CAPTURE_SUBSCRIBERS_MAX],
+            dropped: [0; CAPTURE_SUBSCRIBERS_MAX],
         };
         for value in of_every_cpu::<CaptureVerdict>(&self.verdict)? {
             counts.seen += value.seen;
@@ -174,7 +174,7 @@ impl Generation {
         for account in of_every_cpu::<CaptureAccount>(&self.account)? {
             for subscriber in 0..CAPTURE_SUBSCRIBERS_MAX {
                 counts.matched[subscriber] += account.matched_by(subscriber);
-                counts.refused[subscriber] += account.refused[subscriber];
+                counts.dropped[subscriber] += account.dropped[subscriber];
             }
         }
         Ok(counts)

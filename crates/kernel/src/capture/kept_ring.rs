@@ -37,7 +37,7 @@ pub struct HookCount {
     /// Packets that the subscriber's filter matched.
     pub matched: u64,
     /// Of these, packets that did not fit into the ring.
-    pub refused: u64,
+    pub dropped: u64,
 }
 
 impl HookCount {
@@ -45,7 +45,7 @@ impl HookCount {
         // What passed before a subscriber came in the middle of a generation was subtracted.
         self.seen = self.seen.wrapping_add(counts.seen);
         self.matched += counts.matched[bit];
-        self.refused += counts.refused[bit];
+        self.dropped += counts.dropped[bit];
     }
 }
 

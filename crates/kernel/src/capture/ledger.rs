@@ -13,7 +13,7 @@ pub struct HookTally {
     /// Packets that the filter matched.
     pub matched: u64,
     /// Of these, packets dropped because the ring was full.
-    pub refused: u64,
+    pub dropped: u64,
     /// Packets that were read from the ring.
     pub read: u64,
 }

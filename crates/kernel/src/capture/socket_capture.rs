@@ -257,7 +257,7 @@ impl Reader {
                     hook: self.interface,
                     seen: counts.seen,
                     matched: counts.seen,
-                    refused: counts.dropped,
+                    dropped: counts.dropped,
                     read: counts.delivered,
                 }],
             },

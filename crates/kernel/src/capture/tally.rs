@@ -54,14 +54,14 @@ impl Tally {
             .collect();
         for (hook, count) in counts.iter().enumerate() {
             let statistics = &mut all[self.hook_interfaces[hook]];
-            let dropped_or_read = count.refused + self.read[subscriber][hook];
+            let dropped_or_read = count.dropped + self.read[subscriber][hook];
             let mut overwritten = count.matched.saturating_sub(dropped_or_read);
             if !common.complete {
                 overwritten = overwritten.min(gaps);
             }
             statistics.seen += count.seen;
             statistics.filtered += count.seen.saturating_sub(count.matched);
-            statistics.lost.dropped += count.refused;
+            statistics.lost.dropped += count.dropped;
             statistics.lost.overwritten += overwritten;
         }
         all
@@ -112,7 +112,7 @@ impl Tally {
                 hook: hook.name(),
                 seen: count.seen,
                 matched: count.matched,
-                refused: count.refused,
+                dropped: count.dropped,
                 read: *read,
             })
             .collect()

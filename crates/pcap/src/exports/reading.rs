@@ -177,7 +177,7 @@ fn read(
             return taken;
         }
         let is_nonblocking = live.is_nonblocking.load(Ordering::Relaxed);
-        if !is_nonblocking && !may_wait && live.silence_bell() {
+        if !is_nonblocking && !may_wait && live.rearm_bell() {
             // A packet may have come in between.
             may_wait = true;
             continue;

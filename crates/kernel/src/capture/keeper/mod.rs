@@ -471,7 +471,7 @@ impl Keeper {
                         snaplen: one.snaplen,
                         seen: sum(|count| count.seen),
                         matched: sum(|count| count.matched),
-                        dropped: sum(|count| count.refused),
+                        dropped: sum(|count| count.dropped),
                     }
                 })
                 .collect(),
