@@ -136,9 +136,9 @@ def check_balance(ledger: dict[str, Any]) -> None:
         lost = {cause: total(subscriber, cause) for cause in ("overwritten", "dropped")}
         assert lost["overwritten"] <= ledger["sequence_gaps"], ledger
         tallies = subscriber["hooks"]
-        assert sum(tally["refused"] for tally in tallies) == lost["dropped"]
+        assert sum(tally["dropped"] for tally in tallies) == lost["dropped"]
         for tally in tallies:
-            assert tally["read"] + tally["refused"] <= tally["matched"] <= tally["seen"], tally
+            assert tally["read"] + tally["dropped"] <= tally["matched"] <= tally["seen"], tally
 
 
 def total(subscriber: dict[str, Any], what: str) -> int:
