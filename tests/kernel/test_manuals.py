@@ -94,11 +94,11 @@ BEFORE = {
 }
 # A first look in place of the whole, which takes from twenty minutes to hours.
 SHORTER = {
-    "parshall lab run siftr": "--quick",
+    "parshall lab run siftr": "--budget 60s",
     "parshall lab run siftr --quick": "-o first-look",
     "parshall lab run siftr --against /opt/old/bin/parshall": "--quick -o turns",
     "parshall lab check siftr": "--copies 4 --repeats 3 -o check",
-    "parshall lab resume lab-siftr --budget 20m": "",
+    "parshall lab resume lab-siftr --budget 20m": "--budget 60s",
     "parshall lab run router": "--quick",
 }
 NOT_RUN = {
