@@ -113,7 +113,7 @@ REFUSALS = [
     (["--packets-max", "1000"], r"--packets-max 1000: expected a power of two from 1024 to 4194304"),
     (["--packets-max", "512"], r"--packets-max 512: expected a power of two"),
     (["--packets-max", "8388608"], r"--packets-max 8388608: expected a power of two"),
-    (["--groups-max", "5000"], r"--groups-max 5000: expected 1 to 4096"),
+    (["--by", "connection", "--groups-max", "5000"], r"--groups-max 5000: expected 1 to 4096"),
     (["--share", "0%"], r"--share 0%?: expected"),
     (["--share", "much"], r"--share much: expected"),
     (["--probe-cost", "--share", "5%"], r"--probe-cost: the cost is measured in windows of its own"),
