@@ -218,11 +218,8 @@ def measure_capacity(
     show(f"overload  {beyond.pps:,.0f} packets/s ({beyond.low_pps:,.0f} to {beyond.high_pps:,.0f})")
     show(f"          of {beyond.sent_pps:,.0f} offered, {beyond.lost_share:.1%} lost: {_places(beyond.lost)}")
     if beyond.is_sender_limited:
-        say(
-            "router",
-            "overload: the generator could not send more than the router forwards, so the rate under overload is "
-            "higher; give the generator a CPU of its own (--sender-cpu)",
-        )
+        remedy = "; give the generator a CPU of its own (--sender-cpu)" if setup.shares_cpu else ""
+        say("router", f"overload: hardly more was sent than forwarded, so the router may forward more{remedy}")
 
 
 def _calibrate(bed: Any, path: Path, workload: Any) -> bool:

@@ -213,9 +213,8 @@ class Table:
         low, high = mean_interval(frame[measure].to_list(), self.confidence)
         sign = int(low > limit) - int(high < limit)
         unit = self.study.measure(measure).unit
-        text = (
-            f"{text} (95 % interval {interval_text(low, high)}{' ' * bool(unit)}{unit})" if frame.height > 1 else text
-        )
+        ends = f"{interval_text(low, high)} {unit}".rstrip()
+        text = f"{text} (95 % interval {ends})" if frame.height > 1 else text
         why = "" if sign == wants else reason if sign else "it cannot be said yet on which side of the limit it is"
         is_open = not sign and frame.height > 0
         finding = Finding(text, sign == wants if sign else None, why, is_open=is_open)

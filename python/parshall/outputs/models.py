@@ -505,7 +505,7 @@ class Overload(Object):
     lost: dict[str, int]
     """Packets lost by place."""
     is_sender_limited: bool
-    """Whether the generator sent hardly more than the router forwarded, whose rate under overload is then higher."""
+    """Whether the generator sent hardly more than the router forwarded, which may then forward more."""
 
 
 class Trial(Object):

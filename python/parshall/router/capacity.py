@@ -103,7 +103,7 @@ class Overload:
     lost : dict
         Packets lost by place, of all repeats.
     is_sender_limited : bool
-        Whether the generator sent hardly more than the router forwarded, whose rate under overload is then higher.
+        Whether the generator sent hardly more than the router forwarded, which may then forward more.
     """
 
     pps: float
