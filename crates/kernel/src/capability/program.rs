@@ -275,27 +275,31 @@ fn on_cgroup(name: &str, kind: &Kind, privileges: &Privileges) -> Probe {
                 cgroup::MOUNT_REMEDY,
             );
         }
+        // What attaches to the root of the hierarchy needs no permission to write there.
+        (Ok(_), Some(mount)) if is_closed(&mount) => {
+            return Probe::degraded(
+                name,
+                Cause::Forbidden,
+                "loaded; not attached, since this process may make no cgroup, which `-- CMD` needs",
+                "run as root to follow a command; the whole host can be followed without",
+            );
+        }
         (Ok(program), Some(mount)) => attach_to_cgroup(kind, &program, &mount),
         (Err(error), _) => Err(error),
     };
     Probe::of_attempt(name, tried, privileges, &NETWORK, NEWER)
 }
 
+/// Whether this process may not make a cgroup.
+fn is_closed(mount: &Path) -> bool {
+    let refused = cgroup::Throwaway::new(mount)
+        .err()
+        .and_then(|error| error.raw_os_error());
+    matches!(refused, Some(libc::EACCES | libc::EPERM | libc::EROFS))
+}
+
 fn attach_to_cgroup(kind: &Kind, program: &OwnedFd, mount: &Path) -> io::Result<String> {
-    let group = match cgroup::Throwaway::new(mount) {
-        // What attaches to the root of the hierarchy needs no permission to write there.
-        Err(error)
-            if matches!(
-                error.raw_os_error(),
-                Some(libc::EACCES | libc::EPERM | libc::EROFS)
-            ) =>
-        {
-            return Ok(
-                "loaded; not attached, since this process may make no cgroup of its own".into(),
-            );
-        }
-        made => made?,
-    };
+    let group = cgroup::Throwaway::new(mount)?;
     let directory = std::fs::File::open(group.path())?;
     let link = kind.link(program, directory.as_raw_fd(), Default::default())?;
     drop(link);
