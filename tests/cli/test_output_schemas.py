@@ -1,6 +1,7 @@
 """What `--json` prints is as the schemas in `docs/formats/schemas` say, and every command that has it has a schema."""
 
 import importlib
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from made_calibration import known
 from output_cases import ANYWHERE, AS_ROOT, BY_ITSELF, json_words
 from output_schemas import SCHEMAS, validated
 from parshall.cli import main as cli
+from parshall.instruments import cpu
 from parshall.outputs import OUTPUTS, file_name, schema
 
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
@@ -112,3 +114,13 @@ def test_a_calibration_is_as_the_schema_says(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr("parshall.router.calibrate.calibrate", lambda *setup, **workload: known())
     answer = in_process.parshall(*json_words("model calibrate"), "-o", tmp_path / "here.toml")
     assert validated("model calibrate", answer.stdout)["balance"]
+
+
+def test_a_cpu_without_a_tick_has_no_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short interval may have no tick of a CPU, and a CPU may go offline."""
+    whole = ((count, 0, 0, 2 * count, 0, 0, 0, 0) for count in itertools.count(step=5))
+    monkeypatch.setattr(cpu, "read_ticks", lambda: {"cpu": (now := next(whole)), "cpu0": now, "cpu1": (7,) * 8})
+    found = validated("cpu", in_process.parshall("cpu", "-d", "100ms", "--interval", "20ms", "--json").stdout)
+    assert len(found["all"]) == len(found["cpus"]["cpu1"]) > 1
+    assert set(map(type, found["cpus"]["cpu1"])) == {type(None)}
+    assert None not in found["cpus"]["cpu0"]

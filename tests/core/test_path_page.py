@@ -8,6 +8,7 @@ from parshall.report.path import MEANINGS
 
 ROOT = Path(__file__).parents[2]
 SOURCE = (ROOT / "crates/core/src/path_log/columns.rs").read_text()
+STAGES_SOURCE = (ROOT / "crates/core/src/stage.rs").read_text()
 KINDS = {
     "TimestampNs": "timestamp, UTC",
     "U8": "u8",
@@ -21,14 +22,17 @@ KINDS = {
 
 
 def columns_of_the_source() -> list[tuple[str, str]]:
-    """Return names and types in the order of the table of columns."""
+    """Return names and types in the order of the table of columns; those of the stages are one line of it."""
     table = SOURCE[SOURCE.index("pub const COLUMNS") : SOURCE.index("/// From the first stage to the last.")]
+    (stages,) = re.findall(r"\$callback! \{([\w\s]+)\}", STAGES_SOURCE)
     found = []
     for match in re.finditer(
-        r'stage!\("(\w+)"|(?:packet|read)!\("(\w+)", Kind::(\w+)|name: "(\w+)",\s+kind: Kind::(\w+)', table
+        r'(concat!)\(stringify!\(\$stage\)|(?:packet|read)!\("(\w+)", Kind::(\w+)|name: "(\w+)",\s+kind: Kind::(\w+)',
+        table,
     ):
-        stage, name, kind, full_name, full_kind = match.groups()
-        found.append((stage or name or full_name, KINDS["U32" if stage else kind or full_kind]))
+        is_stage, name, kind, full_name, full_kind = match.groups()
+        names = [f"{stage}_ns" for stage in stages.split()] if is_stage else [name or full_name]
+        found += [(each, KINDS["U32" if is_stage else kind or full_kind]) for each in names]
     return found
 
 

@@ -116,8 +116,8 @@ class CpuProfile(Object):
     """States of a CPU, in the order of the numbers below."""
     all: list[list[float]]
     """All CPUs together: percent of each state, in each interval."""
-    cpus: dict[str, list[list[float]]]
-    """Each CPU by itself: percent of each state, in each interval."""
+    cpus: dict[str, list[list[float] | None]]
+    """Each CPU by itself: percent of each state, in each interval; null: no tick of it passed, or it was offline."""
     summary: CpuSummary | None
     """The longest busy time; null: there was none."""
     hooks: list[HookTime] = ABSENT
