@@ -307,7 +307,9 @@ def test_a_read_takes_no_longer_than_its_data_was_there(alone, tmp_path, one_cpu
     reads = found["log"].reads
     waited_ns = reads["read_ns"].to_pylist()
     # One at each end of a request; what the other end has closed is no read.
-    assert len(waited_ns) == 2 * rounds, Counter(reads["command"].to_pylist())
+    each = Counter(reads["socket_cookie"].to_pylist())
+    odd = [row for row in reads.to_pylist() if each[row["socket_cookie"]] != (rounds if keeps else 1)]
+    assert (len(waited_ns), odd) == (2 * rounds, []), (os.getpid(), found["summary"].ledger)
     # Half of them, for a busy host may let the reader wait for its CPU.
     assert statistics.median(waited_ns) < gap_s * 1e9 / 2, sorted(waited_ns)
 
