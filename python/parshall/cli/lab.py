@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,8 +34,10 @@ OnFailure = Annotated[
 def list_studies(as_json: options.Json = False) -> None:
     """List the built-in studies, with the time that each takes."""
     from parshall.lab import laboratory
+    from parshall.studies import NAMES
 
     rows = []
+    width = max(map(len, NAMES))
     for study in _built_in():
         times = [
             laboratory.estimate_s(
@@ -44,16 +47,17 @@ def list_studies(as_json: options.Json = False) -> None:
         ]
         budget_s = BUDGET_S if study.repeats > 1 else None
         times_s = {"quick_s": times[0], "full_s": times[1], "budget_s": budget_s}
-        rows.append({"name": study.name, "title": study.title, **times_s})
-    if as_json:
-        print(json.dumps(rows))
-        return
-    width = max(len(row["name"]) for row in rows)
-    for row in rows:
+        row = {"name": study.name, "title": study.title, **times_s}
+        if as_json:
+            rows.append(row)
+            continue
+        # At once: the studies behind it take a second to be read.
         show(f"{row['name']:{width}}  {row['title']}")
         until = f"until decided, at most {long_time_text(row['budget_s'])}; " if row["budget_s"] else ""
         spans = f"--quick {long_time_text(row['quick_s'])}, --full {long_time_text(row['full_s'])}"
         show(f"{'':{width}}  {until}{spans}")
+    if as_json:
+        print(json.dumps(rows))
 
 
 @app.command("run")
@@ -375,11 +379,12 @@ def _bundles(directory: Path) -> list[Path]:
     return sorted(path.parent for path in directory.glob(f"*/{ABOUT}"))
 
 
-def _built_in() -> list[Any]:
+def _built_in() -> Iterator[Any]:
     from parshall.lab.study import load
     from parshall.studies import NAMES, path_of
 
-    return [load(path_of(name)) for name in NAMES]
+    for name in NAMES:
+        yield load(path_of(name))
 
 
 def _look_text(look: Any) -> str:

@@ -5,16 +5,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import GeneratorType
-from typing import Any
-
-from pyroute2 import IPRoute
+from typing import TYPE_CHECKING, Any
 
 from parshall.host.stopping import uninterrupted
 
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
+
 
 @contextmanager
-def route_socket() -> Iterator[IPRoute]:
+def route_socket() -> Iterator["IPRoute"]:
     """Open a route netlink socket in the network namespace of the calling thread; as `netlink_socket`."""
+    from pyroute2 import IPRoute
+
     with netlink_socket(IPRoute) as route:
         yield route
 

@@ -97,7 +97,14 @@ def cells_of(study: Study, levels: Sequence[Level]) -> list[dict[str, Any]]:
 
 def estimate_s(study: Study, runs: list[dict[str, Any]], *, is_quick: bool) -> float:
     """Return how long runs will take, before any has run."""
-    return sum(_run_s(study, run, is_quick) for run in runs)
+    kinds = {_kind(run): run for run in runs}
+    times_s = {kind: _run_s(study, run, is_quick) for kind, run in kinds.items()}
+    return sum(times_s[_kind(run)] for run in runs)
+
+
+def _kind(planned: Mapping[str, Any]) -> str:
+    """Return what tells a run from the others of its block; each block has the same."""
+    return repr([planned["level"], planned["control"], planned.get("states")])
 
 
 def _run_s(study: Study, planned: Mapping[str, Any], is_quick: bool) -> float:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
-from parshall.statistics.summary import CONFIDENCE, student
+from parshall.statistics.summary import CONFIDENCE, student, student_p
 
 PAIRS_MIN = 3
 # Of twenty and more pairs a tenth is trimmed at each end: single runs that something else disturbed. Of ten, one at
@@ -122,7 +121,7 @@ def compare_pairs(
     limits = np.array([mean, mean - half, mean + half])
     change, low, high = map(float, np.expm1(limits) if is_ratio else limits)
     # A resolution of 0 may be named.
-    chance = 2 * float(special.stdtr(freedom, -abs(mean) / error)) if error > 0 else float(mean == 0)
+    chance = student_p(freedom, mean / error) if error > 0 else float(mean == 0)
     p = min(1.0, max(chance, 2.0 ** (1 - len(first))))
     return Comparison(
         centres[0], centres[1], change, low, high, p, len(first), missing, is_ratio, _end_of(both, ends), confidence
@@ -196,7 +195,7 @@ def compare_sessions(before: Sequence[Sequence[float]], after: Sequence[Sequence
     half = student(freedom, CONFIDENCE) * error
     limits = np.array([step, step - half, step + half])
     change, low, high = map(float, np.expm1(limits) if is_ratio else limits)
-    p = 2 * float(special.stdtr(freedom, -abs(step) / error))
+    p = student_p(freedom, step / error)
     return Comparison(centres[0], centres[1], change, low, high, p, min(map(len, sides)), 0, is_ratio)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 CONFIDENCE = 0.95
 
@@ -61,6 +60,8 @@ def share_interval(count: int, of: int, confidence: float = CONFIDENCE) -> tuple
     """Return the confidence interval of a share (Clopper and Pearson, 1934); 0 to 1 of nothing."""
     if of == 0:
         return 0.0, 1.0
+    from scipy import special
+
     error = (1 - confidence) / 2
     low = float(special.betaincinv(count, of - count + 1, error)) if count else 0.0
     high = float(special.betaincinv(count + 1, of - count, 1 - error)) if count < of else 1.0
@@ -70,4 +71,13 @@ def share_interval(count: int, of: int, confidence: float = CONFIDENCE) -> tuple
 def student(freedom: float, confidence: float) -> float:
     """Return the quantile of Student's t for a two-sided interval."""
     # The distributions of scipy.stats give the same, and take half a second to import.
+    from scipy import special
+
     return float(special.stdtrit(freedom, (1 + confidence) / 2))
+
+
+def student_p(freedom: float, t: float) -> float:
+    """Return how probable it is that Student's t is at least as far from 0 as a value, on either side."""
+    from scipy import special
+
+    return 2 * float(special.stdtr(freedom, -abs(t)))

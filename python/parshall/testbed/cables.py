@@ -3,13 +3,15 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-
-from pyroute2 import IPRoute
+from typing import TYPE_CHECKING
 
 from parshall.errors import ParshallError
 from parshall.host import offloads
 from parshall.host.namespaces import entered
 from parshall.host.netlink import route_socket
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
 
 # Seconds until an interface must be up.
 _UP_TIMEOUT_S = 10.0
@@ -72,7 +74,7 @@ def _quiet_ipv6(interface: str) -> None:
         (own / name).write_text(str(value))
 
 
-def _wait_until_up(route: IPRoute, interface: str) -> None:
+def _wait_until_up(route: "IPRoute", interface: str) -> None:
     deadline = time.monotonic() + _UP_TIMEOUT_S
     while True:
         (link,) = route.get_links(ifname=interface)
