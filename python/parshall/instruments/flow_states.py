@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 from parshall import _native
 
@@ -38,17 +37,15 @@ class FlowStates:
 
     def set_rows(self, measured: _native.ArrowStream, records: int) -> None:
         """Set what all rows so far say of each flow."""
-        frame = pl.from_arrow(pa.RecordBatchReader.from_stream(measured).read_all())
-        assert isinstance(frame, pl.DataFrame)
+        frame = pl.DataFrame(measured)
         self._measured, self.records = frame, records
         newest = frame["end_ns"].max()
         assert newest is None or isinstance(newest, int)
         self.until_ns = max(newest or 0, int(self.ledger.get("until_time_ns", 0)))
 
-    def add_flows(self, flows: pa.Table) -> None:
+    def add_flows(self, flows: _native.ArrowStream) -> None:
         """Take in rows of the flow table; a later row of a flow replaces an earlier one."""
-        frame = pl.from_arrow(flows)
-        assert isinstance(frame, pl.DataFrame)
+        frame = pl.DataFrame(flows)
         if frame.height:
             facts = [self._facts, frame.select(_FACTS)] if self._facts.height else [frame.select(_FACTS)]
             self._facts = pl.concat(facts).unique("flow", keep="last", maintain_order=True)
@@ -144,7 +141,7 @@ class Follower:
         states = self._states
         if not self._is_current:
             states.set_rows(*self._native.states())
-            states.add_flows(pa.RecordBatchReader.from_stream(self._native.flows()).read_all())
+            states.add_flows(self._native.flows())
             for row in json.loads(self._native.listeners()):
                 self.listeners[row["listener"]] = row
             ledger, _ = self._native.account()

@@ -343,7 +343,7 @@ class Log:
 
         states = FlowStates()
         states.ledger = self.ledger
-        states.add_flows(self.flows)
+        states.add_flows(self._reader.flows())
         states.set_rows(*self._reader.states(progress))
         return states
 

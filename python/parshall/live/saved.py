@@ -9,8 +9,8 @@ import threading
 from datetime import datetime
 from pathlib import Path
 
+from parshall import _native
 from parshall.errors import ParshallError, UsageError
-from parshall.instruments.tcp_log import files_of
 from parshall.live.reporting import Reporter
 
 
@@ -43,7 +43,7 @@ class Saved:
         problem : str or None
             What is missing.
         """
-        chosen = _files_between(files_of(log) or [log], begin_ns, end_ns)
+        chosen = _files_between(_native.log_files(log) or [log], begin_ns, end_ns)
         if not chosen:
             raise UsageError("nothing of that time is kept any more; save a later one")
         path = self._made()
