@@ -279,10 +279,17 @@ def test_a_collector_gets_the_ledger(
 
 
 def test_a_collector_that_is_not_there_is_reported_once(tmp_path: Path) -> None:
-    words = ["-o", tmp_path / "x.arrow", "--port", str(next(PORTS)), "-d", "1s", "--otlp", "http://127.0.0.1:9", "-q"]
-    answer = run("tcp", *words, env=os.environ | {"OTEL_METRIC_EXPORT_INTERVAL": "100"})
-    assert answer.returncode == 0
-    assert answer.stderr.splitlines() == [
-        "parshall: tcp: --otlp http://127.0.0.1:9: takes no metrics; see that a collector listens there"
-    ]
+    words = ["-o", tmp_path / "x.arrow", "--port", str(next(PORTS)), "--otlp", "http://127.0.0.1:9", "-q"]
+    pipe = {"stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([PARSHALL, "tcp", *words], **pipe) as process:
+        STARTED.add(process.pid)
+        # While it runs, and not after the first interval.
+        said = read_until(process.stderr, "takes no metrics")
+        process.send_signal(signal.SIGINT)
+        _, more = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert (said, more) == (
+        "parshall: tcp: --otlp http://127.0.0.1:9: takes no metrics; see that a collector listens there\n",
+        "",
+    )
     assert parshall.read(tmp_path / "x.arrow").complete

@@ -137,7 +137,8 @@ def measure_router(
                 found_packets.write(file)
                 commit()
         finally:
-            _show(result, load, text, as_json)
+            if as_json or not quiet:
+                _show(result, load, text, as_json)
 
 
 def _show(result: dict[str, Any], load: float | None, capacity: str, as_json: bool) -> None:
@@ -213,6 +214,8 @@ def measure_capacity(
     if as_json:
         result = {"setup": setup.describe(), "zero_loss": found.describe(), "overload": vars(beyond)}
         print(json.dumps(_finite(result)))
+        return
+    if quiet:
         return
     show(_capacity_line(found))
     show(f"overload  {beyond.pps:,.0f} packets/s ({beyond.low_pps:,.0f} to {beyond.high_pps:,.0f})")

@@ -22,13 +22,15 @@ _INTERVAL_MS = 10_000
 # As the SDK names it.
 _INTERVAL_VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
 _TIMEOUT_S = 3
+# Of the last attempt, where no collector took anything so far.
+_LAST_TIMEOUT_S = 0.5
 # Least and greatest of a histogram need not be sent.
 _UNKNOWN: Any = None
 _UNITS = {"seconds": "s", "bytes": "By"}
 
 
 class Exporter:
-    """Sends metrics in a thread, until the end of the block; then once more.
+    """Sends metrics in a thread: at once, at each interval, and at the end of the block.
 
     Parameters
     ----------
@@ -73,10 +75,14 @@ class Exporter:
 
     def __exit__(self, *exception: object) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(_LAST_TIMEOUT_S if self._has_failed else None)
+        # Ends the pause before another attempt.
         self._exporter.shutdown()
+        self._thread.join()
 
     def _run(self) -> None:
+        # At once: who named the wrong collector should know it before the measurement ends.
+        self._send()
         while not self._ended.wait(self._interval_s):
             self._send()
         self._send()
