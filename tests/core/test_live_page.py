@@ -187,6 +187,32 @@ def test_rings_of_captures_are_listed_with_what_found_no_room(page: Page, log: P
             expect(page.locator("#rings")).to_have_text("none")
 
 
+def test_commands_that_run_are_listed_with_the_intervals_of_their_statements(
+    page: Page,
+    log: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    row = {"source": f"Figure 7 {printable(EVIL)}", "low": -3.21, "high": 1.5, "limit": 5.0, "unit": "%"}
+    rows = [row | {"is_same": None}, row | {"low": None, "is_same": False}]
+    command = {"command": "lab", "pid": 7, "began_s": 0.0, "text": printable(EVIL), "statements": rows}
+    with Watch(log) as watch, listening("127.0.0.1", 0) as listener:
+        with Server(watch, Saved(tmp_path), listener) as server:
+            page.goto(server.url)
+            expect(page.locator("#commands")).to_have_text("none")
+            watch.show("commands", [command, command | {"command": "gen", "statements": []}])
+            expect(page.locator("#commands > li")).to_have_count(2)
+            expect(page.locator("#commands > li").first).to_contain_text("lab (pid 7) since ")
+            expect(page.locator("#commands > li").first).to_contain_text(printable(EVIL))
+            found = page.locator("#commands li li")
+            expect(found.nth(0)).to_have_text(f"{row['source']}: open, -3.21 to +1.5 %, held against 5 %")
+            expect(found.nth(1)).to_have_text(f"{row['source']}: another shape")
+            # The middle is 0, and the ends are a tenth beyond the limits.
+            left, width = page.locator(".range").evaluate("bar => [bar.style.left, bar.style.width].map(parseFloat)")
+            assert abs(left - (50 - 50 * 3.21 / 5.5)) < 0.01 and abs(width - 50 * 4.71 / 5.5) < 0.01
+            watch.show("commands", [])
+            expect(page.locator("#commands")).to_have_text("none")
+
+
 def test_packets_in_the_kernel_are_listed_with_the_time_that_was_seen(
     page: Page,
     log: Path,  # noqa: F811

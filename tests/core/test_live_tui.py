@@ -111,6 +111,17 @@ def test_any_terminal_will_do(log: Path, tmp_path: Path, size: tuple[int, int]) 
     driven(log, tmp_path, use, size)
 
 
+def test_commands_that_run_are_in_the_note(log: Path, tmp_path: Path) -> None:  # noqa: F811
+    command = {"command": "gen", "pid": 7, "began_s": 0.0, "text": "1,000 packets", "statements": []}
+
+    async def use(app: LiveApp, pilot: Pilot[None]) -> None:
+        assert "gen" not in text_of(app, "note")
+        app._watch.show("commands", [command])
+        assert (await noted(app, pilot, "1,000 packets")).endswith("; gen (pid 7): 1,000 packets")
+
+    driven(log, tmp_path, use)
+
+
 def test_readers_of_rings_and_drops_of_packets_are_in_the_note(log: Path, tmp_path: Path) -> None:  # noqa: F811
     readers = [{"pid": number, "filter": "tcp", "seen": 9, "matched": 1_200, "dropped": 30} for number in (1, 2)]
     drops = [{"packets": 5_000 // number, "reason": f"REASON_{number}"} for number in range(1, 6)]

@@ -26,6 +26,24 @@ from parshall.instruments.tcp import TcpLog
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+# Its statement stays open, whatever is measured.
+STUDY = """
+from parshall.lab import *
+
+def setting(level, duration_s):
+    program = Program("nothing", "a", ["true"], "workload", is_json=False)
+    return Setting([Host("a"), Host("b")], [Link("a", "b")], [program], duration_s)
+
+def moves(table):
+    return Finding("it moves", None, is_open=True, low=-3.0, high=2.0, limit=5.0, unit="%")
+
+study = Study(
+    "small", "Small", "Does it move?", setting, levels=grid(n=[1]), repeats=3, duration_s=0,
+    measures=[Measure("received", "packets", lambda run: run.received("b"))],
+    statements=[Statement("A document", "it moves", moves)],
+)
+"""
+
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 
 
@@ -151,6 +169,42 @@ def test_readers_of_rings_are_on_the_page_after_the_privileges_were_given_up(
         account = json.loads(capture.end().stdout)["ledger"]["subscribers"][0]["interfaces"]
         assert sum(one["logged"] for one in account) == 3
         until("it has gone", lambda: not line())
+
+
+def test_a_generator_and_a_study_are_on_the_page_while_they_run(
+    xdp_link: Any, tmp_path: Path, until: Callable[..., None], on_page: Callable[..., Any]
+) -> None:
+    sender, _, link = xdp_link
+    (tmp_path / "study.py").write_text(STUDY)
+    words = ["-i", link.interface(sender), "--netns", sender.namespace, "--pps", "2k", "-d", "1h", "--json"]
+    pipe = subprocess.PIPE
+    with Live("--port", "9", cwd=tmp_path) as live:
+        on_page(lambda page: page.goto(live.url))
+
+        def line_of(process: Any) -> str:
+            lines = on_page(lambda page: page.locator("#commands > li").all_inner_texts())
+            return next((text for text in lines if f"(pid {process.pid})" in text), "")
+
+        def sent() -> int:
+            match = re.match(r"gen \(pid \d+\) since [\d:]+: ([\d,]+) packets", line_of(generator))
+            return int(match[1].replace(",", "")) if match else 0
+
+        with subprocess.Popen([PARSHALL, "gen", *words], stdout=pipe, stderr=pipe, text=True) as generator:
+            STARTED.add(generator.pid)
+            until("a second of its packets are on the page", lambda: sent() > 2_000)
+            shown = sent()
+            generator.send_signal(signal.SIGINT)
+            printed, _ = generator.communicate(timeout=60)
+            assert shown <= json.loads(printed)["sent"]
+        until("it has gone", lambda: not line_of(generator))
+        study = ["lab", "run", tmp_path / "study.py", "-o", tmp_path / "out", "--budget", "1h"]
+        with subprocess.Popen([PARSHALL, *study], stdout=pipe, stderr=pipe, text=True) as laboratory:
+            STARTED.add(laboratory.pid)
+            until("its run is named", lambda: "small: run 1 of " in line_of(laboratory))
+            until("a statement has an interval", lambda: "A document: open, " in line_of(laboratory), 120)
+            laboratory.send_signal(signal.SIGINT)
+            laboratory.communicate(timeout=60)
+        until("it has gone", lambda: not line_of(laboratory))
 
 
 def test_drops_of_packets_are_on_the_page_as_the_kernel_counts_them(

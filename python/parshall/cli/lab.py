@@ -15,6 +15,7 @@ from parshall.cli.options import count_option, time_option
 from parshall.errors import UsageError, printable
 from parshall.host.messages import progress_line, say, show, show_paragraphs
 from parshall.host.quantities import long_time_text, many
+from parshall.host.running import Note
 from parshall.host.stopping import Stopping
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -189,11 +190,8 @@ def _run_one(study: Any, text: str, directory: Path, how: dict[str, Any], quiet:
         count = f"{len(planned)} runs, {long_time_text(needed_s)}"
         limit = f"until {many(len(study.statements), 'statement')} are decided, at most {long_time_text(budget_s or 0)}"
         say("lab", f"{study.name}: {limit if budget_s else count}, into {directory}")
-    progress = _Progress(study.name, quiet)
-    how = {**how, "progress": progress.show, "stopping": stopping}
-    bundle = laboratory.run(study, text, directory, **how)
-    progress.end()
-    return bundle
+    with _Progress(study.name, quiet) as progress:
+        return laboratory.run(study, text, directory, **{**how, "progress": progress.show, "stopping": stopping})
 
 
 @app.command("check")
@@ -259,10 +257,10 @@ def resume_study(
 
     how = _how(hosts, on_failure)
     study = laboratory.study_of(Bundle.open(directory))
-    progress = _Progress(study.name, quiet)
     with Stopping() as stopping:
-        bundle = laboratory.resume(directory, more_s=budget or 0.0, **how, progress=progress.show, stopping=stopping)
-        progress.end()
+        with _Progress(study.name, quiet) as progress:
+            how |= {"progress": progress.show, "stopping": stopping}
+            bundle = laboratory.resume(directory, more_s=budget or 0.0, **how)
         done = _finish(bundle, study, quiet, as_json, is_stopped=stopping.is_requested())
     if as_json:
         print(json.dumps(done))
@@ -402,28 +400,38 @@ def _open_text(statement: dict[str, Any]) -> str:
 
 
 class _Progress:
-    """One line of progress on a terminal; nothing in a pipe."""
+    """One line of progress on a terminal, nothing in a pipe; a note for others while the block runs."""
 
     def __init__(self, name: str, quiet: bool) -> None:
         self._name = name
+        self._note = Note("lab")
+        self._statements: list[dict[str, Any]] = []
         self._is_quiet = quiet
         self._is_shown = not quiet and sys.stderr.isatty()
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._clear()
+        self._note.__exit__()
 
     def show(self, progress: Any) -> None:
         """Show what runs next, and the time left; after a look, what is decided and what is open."""
         if not progress.what:
-            self.end()
+            self._clear()
+            self._statements = progress.look.statements
             if not self._is_quiet:
                 say("lab", _look_text(progress.look))
             return
-        if not self._is_shown:
-            return
         left = f"{long_time_text(progress.left_s)} left"
         text = f"{self._name}: run {progress.done + 1} of {progress.total}, {left}: {progress.what}"
+        self._note.write(text, self._statements)
+        if not self._is_shown:
+            return
         line = printable(text)[: shutil.get_terminal_size().columns - 1]
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
-    def end(self) -> None:
-        """Clear the line."""
+    def _clear(self) -> None:
         if self._is_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

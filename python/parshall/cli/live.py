@@ -116,6 +116,7 @@ def command(
         has_child = reporter is not None
         confine("live", [shown, output / "span"], has_child=has_child, enters_namespaces=profile is not None)
         # What it costs is counted from then on: the time of these imports is not a part of it.
+        from parshall.host import running
         from parshall.live import packets, rings
         from parshall.live.polled import Polled
         from parshall.live.saved import Saved
@@ -127,6 +128,7 @@ def command(
             from parshall.live.server import Server
         watch = stack.enter_context(Watch(shown, keep_s=keep_s, memory_bytes=memory_bytes, writes=own is not None))
         stack.enter_context(Polled(rings.listed, partial(watch.show, "rings")))
+        stack.enter_context(Polled(running.listed, partial(watch.show, "commands")))
         if profile is not None:
             account = profile.account
             stack.enter_context(Polled(lambda: packets.shown(account()), partial(watch.show, "packets")))

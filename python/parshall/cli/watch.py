@@ -10,6 +10,7 @@ from typing import Any
 from parshall.cli.confinement import confine
 from parshall.errors import printable
 from parshall.host.messages import say, show
+from parshall.host.running import Note
 from parshall.host.session import Session
 from parshall.host.stopping import Stopping
 
@@ -67,6 +68,21 @@ def watch(
     outputs : iterable of path-like
         Files that it may still create, and directories that it may remove.
     """
+    with Note(command) as note:
+        return _watch(command, session, stopping, progress, quiet, duration_s, is_done, outputs, note)
+
+
+def _watch(
+    command: str,
+    session: Session[Any],
+    stopping: Stopping,
+    progress: Callable[[dict[str, Any], float], str],
+    quiet: bool,
+    duration_s: float | None,
+    is_done: Callable[[], bool] | None,
+    outputs: Iterable[str | os.PathLike[str]],
+    note: Note,
+) -> End:
     # A measurement of paths attaches and counts in a namespace again, at its end at the latest.
     confine(command, outputs, has_child=is_done is not None, enters_namespaces=command == "path")
     shows = not quiet and sys.stderr.isatty()
@@ -88,10 +104,13 @@ def watch(
             end = End.ENDED
         elif duration_s is not None and elapsed_s >= duration_s:
             end = End.TIME_OVER
-        if shows and (end is not None or elapsed_s >= next_progress_s):
+        if end is not None or elapsed_s >= next_progress_s:
             next_progress_s = elapsed_s + _PROGRESS_INTERVAL_S
-            line = printable(f"{elapsed_s:7.1f} s  {progress(status, elapsed_s)}")
-            print(f"\r{line}", end="\033[K", file=sys.stderr, flush=True)
+            text = progress(status, elapsed_s)
+            note.write(text)
+            if shows:
+                line = printable(f"{elapsed_s:7.1f} s  {text}")
+                print(f"\r{line}", end="\033[K", file=sys.stderr, flush=True)
     if shows:
         show(file=sys.stderr)
     return end

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 from parshall.errors import printable
+from parshall.host.running import Note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,10 +54,25 @@ def progress_line(command: str, what: str, *, quiet: bool = False) -> Iterator[C
     """While entered, show on one line what is done and for how long, if standard error is a terminal.
 
     The line comes after a second, or with another text, and goes at the end. Yields a function that takes the text.
+    What it says is a note for others, too.
     """
-    if quiet or not sys.stderr.isatty():
-        yield lambda _: None
-        return
+    with Note(command) as note:
+        note.write(what)
+        if quiet or not sys.stderr.isatty():
+            yield note.write
+            return
+        with _line(command, what) as change:
+
+            def change_both(text: str) -> None:
+                note.write(text)
+                change(text)
+
+            yield change_both
+
+
+@contextlib.contextmanager
+def _line(command: str, what: str) -> Iterator[Callable[[str], None]]:
+    """As `progress_line`, on a terminal."""
     text, ended, began_s = what, threading.Event(), time.monotonic()
 
     def draw() -> None:

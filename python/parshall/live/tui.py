@@ -153,6 +153,7 @@ class LiveApp(App[None]):
         if readers:
             matched, dropped = (sum(reader[name] for reader in readers) for name in ("matched", "dropped"))
             note += f"; {many(len(readers), 'reader')} of rings matched {matched:,} packets, {dropped:,} found no room"
+        note += "".join(f"; {one['command']} (pid {one['pid']}): {one['text']}" for one in frame["commands"][:2])
         note += _dropped(frame["packets"])
         extra = frame["problem"] or self._message
         self._note_text.update(f"{note}\n{extra}" if extra else note)

@@ -64,7 +64,7 @@ class Watch:
         self._account: dict[str, Any] = {"has_ended": False, "records": 0, "ledger": None, "listeners": []}
         self._reader_cpu_s = 0.0
         self._problem: str | None = None
-        self._beside: dict[str, Any] = {"rings": [], "packets": None}
+        self._beside: dict[str, Any] = {"rings": [], "packets": None, "commands": []}
         self._version = 0
         self._lock = threading.Lock()
         self._is_ending = threading.Event()
@@ -177,7 +177,7 @@ class Watch:
         return json.dumps(frame | self._account | self._beside, separators=(",", ":")).encode()
 
     def show(self, name: str, value: Any) -> None:
-        """Show something beside the flows: ``rings`` (as of `parshall.live.rings`) or ``packets``."""
+        """Show something beside the flows: ``rings``, ``packets``, ``commands``."""
         with self._lock:
             self._beside[name] = value
             self._version += 1

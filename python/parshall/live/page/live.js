@@ -145,6 +145,7 @@ function draw(news) {
   drawTime(news);
   drawLines(news);
   drawListeners(news.listeners);
+  drawCommands(news.commands);
   drawRings(news.rings);
   drawPackets(news.packets);
   if (!past && !paused) more(news);
@@ -260,6 +261,46 @@ function drawListeners(listeners) {
     const address = row.ip_version === 6 ? `[${row.local_address}]` : row.local_address;
     return `${address}:${row.local_port} of ${row.command || "?"} (pid ${row.pid}), room for ${whole(row.backlog_connections)}: ${whole(row.syns_refused)} SYNs and ${whole(row.acks_refused)} ACKs refused`;
   }));
+}
+
+// An interval on a scale that has 0 in its middle, with the limits that a statement names.
+function interval(row) {
+  const most = 1.1 * Math.max(Math.abs(row.low), Math.abs(row.high), Math.abs(row.limit));
+  const percent_of = (value) => 50 + 50 * value / most;
+  const bar = document.createElement("span");
+  bar.className = "interval";
+  bar.setAttribute("aria-hidden", "true");
+  const part = (name, low, high) => {
+    const one = document.createElement("span");
+    one.className = name;
+    one.style.left = `${percent_of(low)}%`;
+    one.style.width = `${percent_of(high) - percent_of(low)}%`;
+    bar.append(one);
+  };
+  part("limits", -Math.abs(row.limit), Math.abs(row.limit));
+  part("zero", 0, 0);
+  part("range", row.low, row.high);
+  return bar;
+}
+
+const digits = (value, signDisplay = "exceptZero") => value.toLocaleString("en", { maximumSignificantDigits: 3, signDisplay });
+function drawCommands(commands) {
+  drawItems("commands", commands.map((command) =>
+    `${command.command} (pid ${command.pid}) since ${clock(1000 * command.began_s)}: ${command.text}`));
+  commands.forEach((command, index) => {
+    if (!command.statements.length) return;
+    const list = document.createElement("ul");
+    list.append(...command.statements.map((row) => {
+      const item = document.createElement("li");
+      const hasInterval = row.low !== null && row.high !== null && row.limit !== null;
+      const verdict = row.is_same === null ? "open" : row.is_same ? "same shape" : "another shape";
+      const unit = row.unit ? ` ${row.unit}` : "";
+      item.textContent = `${row.source}: ${verdict}` + (hasInterval ? `, ${digits(row.low)} to ${digits(row.high)}${unit}, held against ${digits(row.limit, "auto")}${unit}` : "");
+      if (hasInterval) item.append(interval(row));
+      return item;
+    }));
+    $("commands").children[index].append(list);
+  });
 }
 
 function drawRings(rings) {

@@ -1,0 +1,186 @@
+"""What the commands of Parshall on this host do at this moment: notes that each keeps, for ``parshall live``."""
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import secrets
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from parshall.errors import printable
+
+DIRECTORY = Path("/run/parshall/running")
+_NOTE_BYTES_MAX = 64 << 10
+# A study has statements, each of which is a line.
+_LINES_MAX = 40
+_TEXT_CHARS_MAX = 400
+_NOTES_MAX = 100
+
+
+class Note:
+    """What this process does, until the end of the block; only root keeps one.
+
+    Its file is locked, and the kernel releases the lock when the process has ended, however it ends.
+
+    Parameters
+    ----------
+    command : str
+        The command, as users call it.
+    """
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._began_s = time.time()
+        self._bytes = 0
+        self._directory = self._file = -1
+        # A process in a container has the same user number, and its own /run.
+        if os.geteuid() == 0:
+            with contextlib.suppress(OSError):
+                self._create()
+
+    def _create(self) -> None:
+        # As that of the rings, which its programs make, too.
+        for path in (DIRECTORY.parent, DIRECTORY):
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                path.chmod(0o755)
+        self._directory = _open_directory()
+        for name in _names(self._directory):
+            # Of processes that were killed.
+            with contextlib.suppress(OSError), _opened(self._directory, name) as (_, is_kept):
+                if not is_kept:
+                    os.unlink(name, dir_fd=self._directory)
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(self._name, flags, 0o644, dir_fd=self._directory)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __enter__(self) -> "Note":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._file >= 0:
+            with contextlib.suppress(OSError):
+                os.unlink(self._name, dir_fd=self._directory)
+            os.close(self._file)
+        if self._directory >= 0:
+            os.close(self._directory)
+        self._directory = self._file = -1
+
+    def write(self, text: str, statements: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Say what is done now.
+
+        Parameters
+        ----------
+        text : str
+            On one line.
+        statements : sequence of mapping
+            Those of a study: ``source``, ``low``, ``high``, ``limit`` (or None), ``unit`` and ``is_same``.
+        """
+        if self._file < 0:
+            return
+        kept = ("source", "low", "high", "limit", "unit", "is_same")
+        note = {
+            "command": self._command,
+            "pid": os.getpid(),
+            "began_s": self._began_s,
+            "text": text,
+            "statements": [{name: each[name] for name in kept} for each in statements],
+        }
+        content = json.dumps(note).encode()
+        # Spaces over what was longer: whoever reads meanwhile must not find the end of an older note.
+        padded = content.ljust(self._bytes)
+        if len(padded) > _NOTE_BYTES_MAX:
+            return
+        self._bytes = len(padded)
+        with contextlib.suppress(OSError):
+            os.pwrite(self._file, padded, 0)
+
+
+def listed() -> list[dict[str, Any]]:
+    """Return the notes of commands that run, the oldest first; texts are on one line.
+
+    Returns
+    -------
+    list of dict
+        ``command``, ``pid``, ``began_s`` (since 1970), ``text``, and ``statements``: rows with ``source``, ``low``,
+        ``high``, ``limit``, ``unit`` and ``is_same``.
+    """
+    found = []
+    try:
+        directory = _open_directory()
+    except OSError:
+        return []
+    try:
+        for name in sorted(_names(directory))[:_NOTES_MAX]:
+            # It may end meanwhile, or have been read while it was written.
+            with contextlib.suppress(OSError, ValueError, RecursionError), _opened(directory, name) as (file, is_kept):
+                if is_kept and (note := _checked(json.loads(os.pread(file, _NOTE_BYTES_MAX, 0)))):
+                    found.append(note)
+    finally:
+        os.close(directory)
+    return sorted(found, key=lambda note: float(note["began_s"]))
+
+
+def _open_directory() -> int:
+    """Open the directory; `OSError` where it is not root's alone: others could say there what they like."""
+    for path in (DIRECTORY.parent, DIRECTORY):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        if status.st_uid != 0 or status.st_mode & 0o022:
+            os.close(descriptor)
+            raise PermissionError(f"{path} is not root's alone")
+        if path is DIRECTORY:
+            return descriptor
+        os.close(descriptor)
+    raise AssertionError("the loop ends with the directory")
+
+
+def _names(directory: int) -> list[str]:
+    return os.listdir(directory)
+
+
+@contextlib.contextmanager
+def _opened(directory: int, name: str) -> Any:
+    """Open a note; yields its descriptor, and whether its process keeps it."""
+    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ValueError(f"{name} is no file")
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield file, True
+        else:
+            yield file, False
+    finally:
+        os.close(file)
+
+
+def _checked(note: Any) -> dict[str, Any] | None:
+    """Return a note, if it is one."""
+    is_note = isinstance(note, dict) and isinstance(note.get("statements"), list)
+    if not is_note or not all(_is_finite(note.get(name)) for name in ("pid", "began_s")):
+        return None
+    statements = [row for row in map(_statement, note["statements"][:_LINES_MAX]) if row]
+    texts = {name: printable(str(note.get(name))[:_TEXT_CHARS_MAX]) for name in ("command", "text")}
+    return {"pid": int(note["pid"]), "began_s": float(note["began_s"]), **texts, "statements": statements}
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _statement(row: Any) -> dict[str, Any] | None:
+    if not isinstance(row, dict) or row.get("is_same") not in (None, True, False):
+        return None
+    numbers = {name: row.get(name) for name in ("low", "high", "limit")}
+    # The page's frames have no other numbers.
+    numbers = {name: value if _is_finite(value) else None for name, value in numbers.items()}
+    texts = {name: printable(str(row.get(name) or "")[:_TEXT_CHARS_MAX]) for name in ("source", "unit")}
+    return {**texts, **numbers, "is_same": row["is_same"]}

@@ -1,0 +1,144 @@
+"""Notes of commands that run: they come, change and go with their process, and nobody else's are believed."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parshall.host import running
+from parshall.host.running import Note, listed
+
+pytestmark = pytest.mark.usefixtures("root")
+STATEMENT = {"source": "Figure 7", "low": -3.0, "high": 2.0, "limit": 5.0, "unit": "%", "is_same": None, "reason": ""}
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The notes of this test alone."""
+    path = tmp_path / "run" / "running"
+    monkeypatch.setattr(running, "DIRECTORY", path)
+    return path
+
+
+@pytest.fixture
+def kept(directory: Path) -> Iterator[Any]:
+    """Writes what a process of root may have written, and keeps it."""
+    files = []
+
+    def keep(content: bytes, name: str = "1-f00") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / name).open("wb")
+        file.write(content)
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        files.append(file)
+
+    yield keep
+    for file in files:
+        file.close()
+
+
+def test_a_note_is_there_while_its_block_runs_and_has_what_was_last_written(directory: Path) -> None:
+    assert listed() == []
+    with Note("gen") as one, Note("lab") as other:
+        one.write("a long text " * 20)
+        one.write("10 packets")
+        other.write("siftr: run 3 of 12", [STATEMENT])
+        first, second = listed()
+        assert (first["command"], first["text"], first["pid"]) == ("gen", "10 packets", os.getpid())
+        assert first["statements"] == []
+        assert second["statements"] == [{name: STATEMENT[name] for name in STATEMENT if name != "reason"}]
+    assert listed() == [] and list(directory.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_not_listed_and_goes(directory: Path) -> None:
+    code = f"""
+from pathlib import Path
+from parshall.host import running
+running.DIRECTORY = Path({str(directory)!r})
+with running.Note("gen") as note:
+    note.write("sends")
+    print(flush=True)
+    input()
+"""
+    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipe) as process:
+        process.stdout.readline()
+        assert [note["pid"] for note in listed()] == [process.pid]
+        process.kill()
+    assert listed() == [] and len(list(directory.iterdir())) == 1
+    with Note("lab"):
+        assert len(list(directory.iterdir())) == 1
+    assert list(directory.iterdir()) == []
+
+
+def test_what_others_may_have_made_is_neither_read_nor_written(directory: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    directory.parent.mkdir()
+    directory.symlink_to(elsewhere)
+    with Note("gen") as note:
+        note.write("sends")
+        assert list(elsewhere.iterdir()) == [] and listed() == []
+    directory.unlink()
+    directory.mkdir()
+    for path in (directory, directory.parent):
+        path.chmod(0o777)
+        with Note("gen") as note:
+            note.write("sends")
+            assert list(directory.iterdir()) == [] and listed() == []
+        path.chmod(0o755)
+        os.chown(path, 1234, -1)
+        with Note("gen") as note:
+            note.write("sends")
+            assert list(directory.iterdir()) == [] and listed() == []
+        os.chown(path, 0, -1)
+    with Note("gen") as note:
+        note.write("sends")
+        assert len(listed()) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[" * 100_000,
+        b"[]",
+        b'{"pid": 1}',
+        b'{"pid": NaN, "began_s": 1, "statements": []}',
+        b'{"pid": 1, "began_s": 1e999, "statements": []}',
+        b'{"pid": 1, "began_s": 1, "statements": 7}',
+        b"\xff\xfe",
+    ],
+)
+def test_a_note_that_is_none_is_left_out(kept: Any, content: bytes) -> None:
+    kept(content)
+    with Note("gen"):
+        pass
+    assert listed() == []
+
+
+def test_texts_are_on_one_line_and_numbers_are_those_of_json(kept: Any) -> None:
+    row = STATEMENT | {"source": "a\x1b[31m\nb", "low": float("nan"), "is_same": True}
+    rows = [row, row | {"is_same": "yes"}, row | {"low": "1"}, 7]
+    note = {"command": "x\n", "pid": 1, "began_s": 2, "text": "y" * 9_999 + "\r", "statements": rows}
+    kept(json.dumps(note).encode())
+    (found,) = listed()
+    assert found["command"] == "x\\n" and len(found["text"]) == 400
+    assert [each["low"] for each in found["statements"]] == [None, None]
+    assert found["statements"][0]["source"] == "a\\x1b[31m\\nb"
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_fifo_or_a_directory_in_between_is_not_waited_for(directory: Path, kept: Any) -> None:
+    kept(b"{}")
+    os.mkfifo(directory / "2-fifo")
+    (directory / "3-directory").mkdir()
+    assert listed() == []
