@@ -12,7 +12,7 @@ LIBPCAP := python/parshall/libpcap/libpcap.so.0.8
 NATIVE_SOURCES := $(shell find crates bpf Cargo.toml Cargo.lock -not -name '.*')
 
 .PHONY: help demo test test-long bench attack lint docs build rust-tests dist clean
-.PHONY: system-base system-attack system-bench system-report system-programs system-releases rust
+.PHONY: system-base system-attack system-browsers system-bench system-report system-programs system-releases rust
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ demo: $(NATIVE) ## the tour: measure a testbed on this machine and write demo-re
 test: build system-report system-programs ## the tests of Rust and Python; those of the kernel need root
 	@$(RUN) scripts/test
 
-test-long: build system-report system-programs system-languages ## the tests that are slow by nature: before a change to their subject is done
+test-long: build system-report system-programs system-languages system-browsers ## the tests that are slow by nature: before a change to their subject is done
 	@$(RUN) scripts/test --long
 
 bench: build system-bench ## the benchmarks in benches/
@@ -63,6 +63,9 @@ system-attack: system-base
 
 system-languages: system-base
 	@scripts/setup packages languages
+
+system-browsers: system-base
+	@scripts/setup packages browsers
 
 system-bench: system-base
 	@scripts/setup packages bench
