@@ -283,3 +283,19 @@ def test_control_groups_have_the_names_that_people_know() -> None:
     assert unit_of(f"/kubepods.slice/kubepods-pod1.slice/cri-containerd-{number}.scope") == "0123456789ab"
     assert unit_of(f"/docker/{number}") == "0123456789ab"
     assert unit_of("") == unit_of("/") == ""
+
+
+def test_ctrl_c_amid_a_look_ends_the_thread_without_a_traceback(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars raises it in the thread that computes, where Python itself raises none."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    said: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", said.append)
+    watch = Watch(log)
+    monkeypatch.setattr(watch._history, "add", interrupted)
+    with watch:
+        watch._thread.join(20)
+        assert not watch._thread.is_alive()
+    assert said == []

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -18,8 +18,23 @@ _FACTS = (
     *("command", "pid", "cgroup", "netns_inode", "passive", "began_before", "ending", "ended"),
     *("packets_seen", "packets_logged", "packets_thinned", "packets_dropped", "packets_overwritten"),
 )
+# Of these, what a flow's last row does not say, but changes.
+_CHANGING_FACTS = ("flow", "began_before", "ending", "ended")
 # Rows that are read before the caller can draw, or end.
 _ROWS_AT_ONCE = 1 << 20
+
+
+def has_flows_of(one: pl.DataFrame, other: pl.DataFrame) -> bool:
+    """Whether two tables have the same flows in the same order, as they mostly have."""
+    return one["flow"].equals(other["flow"])
+
+
+def joined_flows(left: pl.DataFrame, right: pl.DataFrame, *, how: Literal["left", "full"]) -> pl.DataFrame:
+    """Join two tables, each of whose flows is in one row; for flows of both, that needs no search."""
+    if has_flows_of(left, right):
+        return left.hstack(right.drop("flow"))
+    order: Literal["left", "left_right"] = "left" if how == "left" else "left_right"
+    return left.join(right, on="flow", how=how, coalesce=True, maintain_order=order)
 
 
 class FlowStates:
@@ -46,9 +61,13 @@ class FlowStates:
     def add_flows(self, flows: _native.ArrowStream) -> None:
         """Take in rows of the flow table; a later row of a flow replaces an earlier one."""
         frame = pl.DataFrame(flows)
-        if frame.height:
-            facts = [self._facts, frame.select(_FACTS)] if self._facts.height else [frame.select(_FACTS)]
-            self._facts = pl.concat(facts).unique("flow", keep="last", maintain_order=True)
+        if not frame.height:
+            return
+        frame = frame.select(_FACTS)
+        if not self._facts.height or has_flows_of(frame, self._facts):
+            self._facts = frame
+        else:
+            self._facts = pl.concat([self._facts, frame]).unique("flow", keep="last").sort("flow")
 
     def forget(self, flows: Sequence[int]) -> None:
         """Forget some flows."""
@@ -90,9 +109,20 @@ class FlowStates:
             ``received_bytes`` since the log began, ``retransmitted`` segments, ``duration_s``, and the last ``state``,
             ``cwnd_segments`` and ``srtt_ms``; null where no row of the flow had a socket.
         """
+        return self._joined(_FACTS)
+
+    def changing(self) -> pl.DataFrame:
+        """Return what changes of the flows: `table` without who they are, for those who look often."""
+        return self._joined(_CHANGING_FACTS)
+
+    def facts(self, flows: pl.Series) -> pl.DataFrame:
+        """Return who some flows are: rows of the flow table; null where it has none yet."""
+        return flows.to_frame("flow").join(self._facts, on="flow", how="left", maintain_order="left")
+
+    def _joined(self, columns: Sequence[str]) -> pl.DataFrame:
         if self._facts.is_empty() or self._measured is None:
             return pl.DataFrame()
-        joined = self._facts.join(self._measured, on="flow", how="full", coalesce=True, maintain_order="left_right")
+        joined = joined_flows(self._facts.select(columns), self._measured, how="full")
         earlier = pl.when(pl.col("began_before").fill_null(True)).then("retransmitted_first").otherwise(0)
         return (
             joined.with_columns(

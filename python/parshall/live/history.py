@@ -7,6 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from parshall.instruments.flow_states import joined_flows
+
 _Schema = dict[str, pl.DataType | type[pl.DataType]]
 # What changes while a flow lives.
 _CHANGING: _Schema = {
@@ -118,12 +120,12 @@ class History:
             # Older than what is kept: the oldest.
             newest_ns = times[max(bisect_right(times, time_ns), 1) - 1]
         if newest_ns == self._moments[-1].time_ns:
-            rows, flows = self._frames[-1], self._last.select(*_CHANGING)
+            rows, flows = self._frames[-1].tail(self._moments[-1].changed), self._last.select(*_CHANGING)
         else:
             rows = self._rows(pl.col("time_ns") <= newest_ns)
             flows = _newest_of([self._base, rows]).filter(~_is_over(newest_ns))
         rates = rows.filter(pl.col("time_ns") == newest_ns).select("flow", *_RATES)
-        flows = flows.join(rates, on="flow", how="left", maintain_order="left")
+        flows = joined_flows(flows, rates, how="left")
         return newest_ns, flows.with_columns(pl.col(name).fill_null(0) for name in _RATES)
 
     def _rows(self, chosen: pl.Expr) -> pl.DataFrame:
@@ -181,7 +183,7 @@ def _changed(now: pl.DataFrame, before: pl.DataFrame, elapsed_s: float) -> pl.Da
     amounts = ("acked_bytes", "received_bytes", "retransmitted")
     earlier = before.select("flow", *(pl.col(name).alias(f"{name}_before") for name in (*_MARKS, *amounts)))
     same = (pl.col(name).eq_missing(pl.col(f"{name}_before")) for name in _MARKS)
-    changed = now.join(earlier, on="flow", how="left", maintain_order="left").filter(~pl.all_horizontal(same))
+    changed = joined_flows(now, earlier, how="left").filter(~pl.all_horizontal(same))
     # What moved before the first time has no rate.
     per_s = 1 / elapsed_s if elapsed_s > 0 else 0.0
 

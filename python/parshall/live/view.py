@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from parshall.errors import UsageError, printable
+from parshall.instruments.flow_states import has_flows_of
 
 SORTS = (
     *("flow", "process", "unit", "local", "peer", "state", "cc", "acked", "received", "acked_Mbps", "received_Mbps"),
@@ -75,8 +76,8 @@ def lines(facts: pl.DataFrame, flows: pl.DataFrame, view: View) -> tuple[int, di
     """
     if not facts.width:
         return 0, {}
-    table = flows.join(facts, on="flow", how="inner", maintain_order="left").select(
-        *facts.columns,
+    table = flows.select(
+        "flow",
         # How the connection ended; TCP's state while it has not.
         state=pl.when(pl.col("ending").is_not_null() & (pl.col("ending") != "open"))
         .then(pl.col("ending").cast(pl.String))
@@ -91,6 +92,14 @@ def lines(facts: pl.DataFrame, flows: pl.DataFrame, view: View) -> tuple[int, di
         cwnd="cwnd_segments",
         retr="retransmitted",
     )
+    if not view.words and not view.group and view.sort in table.columns:
+        # Of 10,000 flows, those that are shown need a name.
+        known = table
+        if not has_flows_of(table, facts):
+            known = table.join(facts.select("flow"), on="flow", how="semi", maintain_order="left")
+        shown = _sorted(known, view.sort, view).slice(view.offset, view.count)
+        return known.height, _named(shown, facts).to_dict(as_series=False)
+    table = _named(table, facts)
     for word in view.words.lower().split():
         matches = [pl.col(name).str.to_lowercase().str.contains(word, literal=True) for name in _TEXTS]
         matches.append(pl.col("pid").cast(pl.String) == word)
@@ -103,10 +112,19 @@ def lines(facts: pl.DataFrame, flows: pl.DataFrame, view: View) -> tuple[int, di
             pl.col("cwnd").median(),
         )
     sort = view.sort if view.sort in table.columns else "acked_Mbps"
-    tie = "group" if view.group else "flow"
-    table = table.sort([sort, tie], descending=[view.descending, False], nulls_last=True)
-    shown = table.slice(view.offset, view.count)
+    shown = _sorted(table, sort, view).slice(view.offset, view.count)
     return table.height, shown.to_dict(as_series=False)
+
+
+def _sorted(table: pl.DataFrame, sort: str, view: View) -> pl.DataFrame:
+    tie = "group" if view.group else "flow"
+    return table.sort([sort, tie], descending=[view.descending, False], nulls_last=True)
+
+
+def _named(table: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
+    """Return the flows of a table that have names, with them."""
+    joined = table.join(facts, on="flow", how="inner", maintain_order="left")
+    return joined.select(*facts.columns, pl.exclude(facts.columns))
 
 
 def described(table: pl.DataFrame) -> pl.DataFrame:

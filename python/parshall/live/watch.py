@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from parshall.errors import ParshallError
-from parshall.instruments.flow_states import Follower
+from parshall.instruments.flow_states import FlowStates, Follower
 from parshall.live.history import History
 from parshall.live.view import UNKNOWN, View, described, lines
 
@@ -94,6 +94,9 @@ class Watch:
     def _run(self) -> None:
         try:
             self._follow()
+        except KeyboardInterrupt:
+            # Polars raises it in the thread that computes when Ctrl-C comes; who has the handler ends this thread.
+            return
         except BaseException:
             # What is on the page is of the time before.
             with self._lock:
@@ -121,10 +124,11 @@ class Watch:
 
     def _add(self, until_ns: int, has_ended: bool) -> None:
         states = self._follower.states
-        table = states.table()
+        table = states.changing()
         with self._lock:
             gone = self._history.add(until_ns, table) if until_ns else []
-            self._name(table)
+            if table.width:
+                self._name(table["flow"], states)
             if gone:
                 self._follower.forget(gone)
             self._account = {
@@ -136,17 +140,17 @@ class Watch:
             self._reader_cpu_s = states.ledger.get("cost", {}).get("reader_cpu_s", 0.0)
             self._version += 1
 
-    def _name(self, table: pl.DataFrame) -> None:
+    def _name(self, flows: pl.Series, states: FlowStates) -> None:
         """Take in what never changes of flows: of new ones, and of those whose names came late."""
-        if not table.width:
-            return
         named = self._facts
         if named.width:
             named = named.filter(pl.col("peer").is_not_null() & (pl.col("process") != UNKNOWN))
-            table = table.filter(~pl.col("flow").is_in(named["flow"].implode()))
-        if table.height:
-            others = self._facts.filter(~pl.col("flow").is_in(table["flow"].implode())) if self._facts.width else named
-            self._facts = pl.concat([each for each in (others, described(table)) if each.width])
+            flows = flows.filter(~flows.is_in(named["flow"].implode()))
+        if flows.len():
+            others = self._facts.filter(~pl.col("flow").is_in(flows.implode())) if self._facts.width else named
+            self._facts = pl.concat([each for each in (others, described(states.facts(flows))) if each.width]).sort(
+                "flow"
+            )
         if self._version % _VERSIONS_TO_TIDY == 0:
             self._facts = self._facts.filter(pl.col("flow").is_in(self._history.flows().implode()))
 

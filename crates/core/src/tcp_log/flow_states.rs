@@ -8,7 +8,7 @@ use arrow::array::{
 use arrow::datatypes::{Int8Type, TimestampNanosecondType, UInt16Type, UInt32Type};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// The columns that [`FlowStates`] reads.
@@ -84,7 +84,7 @@ impl<'a> Rows<'a> {
     /// without its packet, so what an inbound packet acknowledges and brings is added.
     fn numbers(&self, row: usize) -> (u32, u32) {
         let (mut acked, mut received) = (self.snd_una[row], self.rcv_nxt[row]);
-        if name_of(DIRECTION_NAMES, self.direction[row]) == "in" {
+        if DIRECTION_NAMES.get(self.direction[row] as usize) == Some(&"in") {
             if self.pkt_flags[row] & ACK != 0 && ahead(self.pkt_ack[row], acked) > 0 {
                 acked = self.pkt_ack[row];
             }
@@ -97,16 +97,28 @@ impl<'a> Rows<'a> {
     }
 }
 
-fn name_of(names: &[&'static str], index: i8) -> &'static str {
-    usize::try_from(index)
-        .ok()
-        .and_then(|index| names.get(index))
-        .unwrap_or(&"UNKNOWN")
-}
-
 /// How far a sequence number is ahead of another one, modulo 2^32; negative: behind.
 fn ahead(number: u32, of: u32) -> i64 {
     i64::from(number.wrapping_sub(of) as i32)
+}
+
+/// What a row of a state says of the connection.
+enum Kind {
+    /// Nothing: the kernel has no full socket there, and what it would tell of one is 0.
+    None,
+    /// It has no number of the peer yet.
+    SynSent,
+    Open,
+}
+
+impl Kind {
+    fn of(state: &str) -> Self {
+        match state {
+            "NEW_SYN_RECV" | "TIME_WAIT" | "LISTEN" | "UNKNOWN" => Self::None,
+            "SYN_SENT" => Self::SynSent,
+            _ => Self::Open,
+        }
+    }
 }
 
 /// How far a sequence number advanced.
@@ -147,7 +159,7 @@ struct FlowState {
 /// What the rows of a log say of each flow so far.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStates {
-    flows: BTreeMap<u32, FlowState>,
+    flows: FxHashMap<u32, FlowState>,
     records: u64,
     until_ns: i64,
 }
@@ -170,12 +182,13 @@ impl FlowStates {
         let Some(rows) = Rows::of(batch) else {
             return;
         };
+        // By number, since a name is compared for each row otherwise.
+        let kinds: Vec<Kind> = STATE_NAMES.iter().map(|name| Kind::of(name)).collect();
         for row in 0..batch.num_rows() {
-            let name = name_of(STATE_NAMES, rows.state[row]);
-            // There the kernel has no full socket, and what it would tell of one is 0.
-            if matches!(name, "NEW_SYN_RECV" | "TIME_WAIT" | "LISTEN" | "UNKNOWN") {
+            let Some(kind @ (Kind::Open | Kind::SynSent)) = kinds.get(rows.state[row] as usize)
+            else {
                 continue;
-            }
+            };
             let time_ns = rows.time_ns[row];
             let retransmitted = rows.total_retrans[row];
             let flow = (self.flows)
@@ -204,7 +217,7 @@ impl FlowStates {
                 flow.srtt_us = rows.srtt_us[row];
             }
             // Before the peer's SYN there is no number to advance from.
-            if name != "SYN_SENT" {
+            if matches!(kind, Kind::Open) {
                 let (acked, received) = rows.numbers(row);
                 flow.acked.to(acked);
                 flow.received.to(received);
@@ -225,13 +238,18 @@ impl FlowStates {
     /// As [`RecordBatch::try_from_iter_with_nullable`].
     pub fn table(&self) -> Result<RecordBatch, ArrowError> {
         fn column<A: FromIterator<T> + Array + 'static, T>(
-            flows: &BTreeMap<u32, FlowState>,
+            flows: &[(&u32, &FlowState)],
             value: impl Fn(&FlowState) -> T,
         ) -> ArrayRef {
-            Arc::new(flows.values().map(value).collect::<A>())
+            Arc::new(flows.iter().map(|(_, flow)| value(flow)).collect::<A>())
         }
-        let all = &self.flows;
-        let numbers = all.keys().copied().collect::<UInt32Array>();
+        let mut all: Vec<_> = self.flows.iter().collect();
+        all.sort_unstable_by_key(|(number, _)| **number);
+        let all = &all[..];
+        let numbers = all
+            .iter()
+            .map(|(number, _)| **number)
+            .collect::<UInt32Array>();
         let state = |flow: &FlowState| STATE_NAMES.get(flow.state as usize).copied();
         let srtt_us = |flow: &FlowState| (flow.srtt_us > 0).then_some(flow.srtt_us);
         let u32s = |value: fn(&FlowState) -> u32| column::<UInt32Array, _>(all, value);
