@@ -191,9 +191,40 @@ def test_pie_holds_nothing_where_a_plain_queue_is_as_short() -> None:
     assert verdicts("bottleneck", lambda _: values)["RFC 8033, target"] is None
 
 
+def competition_of_the_papers(level: dict[str, Any]) -> dict[str, float]:
+    """BBR takes nearly all of a short queue's link, and a third behind a long queue."""
+    shares = {41: 90.0, 165: 55.0, 1320: 30.0}
+    return {"share": shares[level["queue"]] if level["pair"] == "bbr, cubic" else 52.0}
+
+
+def test_competition_finds_both_shapes() -> None:
+    found = findings("competition", competition_of_the_papers)
+    assert {source: verdict for source, (verdict, _) in found.items()} == dict.fromkeys(sources_of("competition"), True)
+    assert "90 to 30 %" in found["Cardwell 2016, congestion window"][1]
+    even = {"bbr, cubic": 50.0, "cubic, cubic": 80.0}
+    found = findings("competition", lambda level: {"share": even[level["pair"]]})
+    assert {verdict for verdict, _ in found.values()} == {False}
+
+
+def completion_of_the_rfc(level: dict[str, Any]) -> dict[str, float]:
+    """Short flows wait twice for a plain queue of 300 packets, and for nothing behind FQ-CoDel."""
+    short_ms = 180.0 if level["discipline"] == "drop-tail" else 45.0
+    return {"short": short_ms, "short_p90": 3 * short_ms}
+
+
+def test_completion_finds_both_shapes() -> None:
+    found = findings("completion", completion_of_the_rfc)
+    assert {source: verdict for source, (verdict, _) in found.items()} == dict.fromkeys(sources_of("completion"), True)
+    assert "180 to 45 ms" in found["RFC 8290, abstract"][1]
+    found = findings("completion", equal("short", "short_p90"))
+    assert {verdict for verdict, _ in found.values()} == {False}
+
+
 @pytest.mark.parametrize(
     ("name", "values", "source"),
     [
+        ("competition", competition_of_the_papers, "Cardwell 2016, congestion window"),
+        ("completion", completion_of_the_rfc, "RFC 8290, abstract"),
         ("bottleneck", bottleneck_of_the_rfcs, "RFC 8289, abstract"),
         ("bottleneck", bottleneck_of_the_rfcs, "RFC 8290, abstract"),
         ("siftr", siftr_of_2007, "Figures 5, 6"),
@@ -218,6 +249,8 @@ def equal(*names: str) -> Values:
 @pytest.mark.parametrize(
     ("name", "source", "values"),
     [
+        ("competition", "Cardwell 2016, congestion window", equal("share")),
+        ("completion", "RFC 8290, abstract", equal("short")),
         ("bottleneck", "RFC 8289, abstract", equal("round_trip")),
         ("bottleneck", "RFC 8290, abstract", equal("round_trip_p99")),
         ("siftr", "Table IV", equal("throughput")),

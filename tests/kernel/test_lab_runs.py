@@ -339,6 +339,8 @@ LEVELS: dict[str, list[dict[str, Any]]] = {
     ],
     "generator": [{"sizes": "distribution of the thesis", "gap": 20_000}],
     "bottleneck": [{"discipline": discipline, "queue": 100} for discipline in ("fq-codel", "pie")],
+    "completion": [{"discipline": "fq-codel", "load": 10}],
+    "competition": [{"pair": pair, "queue": 41} for pair in ("bbr, cubic", "cubic, cubic")],
     "router": [
         {
             "receive": "rps", "traffic": "poisson", "load": 0.3, "routes": 4, "rules": 0, "gro": True, "flows": 1,
@@ -396,6 +398,11 @@ def test_a_built_in_study_measures_at_every_kind_of_level(name: str, level: dict
     if name == "bottleneck":
         assert 20 <= row["round_trip"] <= row["round_trip_p99"] and 5 < row["throughput"] < 50
         assert 0.25 <= row["fairness"] <= 1 and 0 <= row["unanswered"] < 50
+    if name == "completion":
+        # A handshake, and a question with its answer, at 20 ms there and back each.
+        assert 40 <= row["short"] <= row["short_p90"] and 5 < row["throughput"] < 50 and row["late"] < 500
+    if name == "competition":
+        assert 0 < row["share"] < 100 and 5 < row["first"] + row["second"] < 50 and row["round_trip"] >= 40
     if name == "siftr":
         # Half a second of iperf3 over a cable, with a log at each end, or none that logs.
         assert row["throughput"] > 50 and (row["records"] > 100) == ("ppl" in level) and 0 < row["cost"] < 200

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,9 @@ from parshall.host.stopping import Stopping
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 BUDGET_S = 20 * 60.0
+# Of all built-in studies together; what one leaves is for those behind it.
+ALL_BUDGET_S = 110 * 60.0
+_LEAST_S = 60.0
 # What is shown of a statement.
 _STATED = ("source", "published", "measured", "is_same", "reason")
 
@@ -109,8 +113,12 @@ def run_study(
         studies.append((path, loaded, form))
     how |= {"at": wanted, "seed": seed, "against": against}
     done = []
+    end_s = time.monotonic() + ALL_BUDGET_S
     with Stopping() as stopping:
-        for path, loaded, form in studies:
+        for number, (path, loaded, form) in enumerate(studies):
+            if study == "all" and budget is None and form["budget_s"]:
+                left_s = (end_s - time.monotonic()) / (len(studies) - number)
+                form["budget_s"] = min(BUDGET_S, max(left_s, _LEAST_S))
             base = output or Path("lab-all" if study == "all" else f"lab-{loaded.name}")
             directory = base / loaded.name if study == "all" else base
             bundle = _run_one(loaded, path.read_text(), directory, how | form, quiet, stopping)

@@ -6,7 +6,7 @@ The command ``parshall lab`` is a thin layer over this package; ``docs/studies.m
 from parshall.lab.bundle import Bundle
 from parshall.lab.evaluation import evaluate
 from parshall.lab.laboratory import resume, run
-from parshall.lab.programs import capture, generate, iperf3, parshall, round_trips, tcp_log, tcpdump
+from parshall.lab.programs import capture, generate, iperf3, open_flows, parshall, round_trips, tcp_log, tcpdump
 from parshall.lab.run import Run
 from parshall.lab.study import (
     Figure,
@@ -44,6 +44,7 @@ __all__ = [
     "grid",
     "iperf3",
     "load",
+    "open_flows",
     "parshall",
     "resume",
     "round_trips",

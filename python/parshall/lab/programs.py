@@ -10,6 +10,7 @@ PARSHALL = (sys.executable, "-m", "parshall")
 PORT = 5201
 _STARTED = r"^parshall: .*started"
 _ANSWERS = r"^parshall: echo: started"
+_SERVES = r"^parshall: flows: started"
 # iperf3 says this when its peer ends first, which is how its server ends.
 _SERVER_STATUSES = (0, 1)
 # Seconds that a workload may take longer than asked.
@@ -117,6 +118,44 @@ def round_trips(asker: str, answerer: str, duration_s: float, name: str = "echo"
     return [
         Program(f"{name}-server", answerer, [*module, "--answer"], SERVER, ready=_ANSWERS, is_json=False),
         Program(name, asker, [*module, "-d", f"{duration_s:g}s"], WORKLOAD, end_s=duration_s + _SPARE_S),
+    ]
+
+
+def open_flows(
+    asker: str,
+    server: str,
+    duration_s: float,
+    load_bps: float,
+    *arguments: object,
+    congestion: str = "",
+    name: str = "",
+) -> list[Program]:
+    """Return server and client of TCP flows that begin at random times, whatever became of others.
+
+    Their completion times are results, see `parshall.lab.flows`.
+
+    Parameters
+    ----------
+    asker, server : str
+        The hosts; the payload goes from the server to the asker.
+    duration_s : float
+        Seconds in which flows begin.
+    load_bps : float
+        Payload of all flows in the mean, bit/s.
+    *arguments
+        Further arguments of the client, such as ``--most``: see ``python -m parshall.lab.flows --help``.
+    congestion : str
+        Congestion control of the server. Default: the host's.
+    name : str
+        Name of the client's results; the server's has ``-server`` appended. Default: ``flows``.
+    """
+    name = name or "flows"
+    module = [sys.executable, "-m", "parshall.lab.flows", f"{{{server}.address}}"]
+    words = ["-d", f"{duration_s:g}s", "--load", f"{load_bps:.0f}", *map(str, arguments)]
+    serve = [*module, "--serve", "--congestion", congestion]
+    return [
+        Program(f"{name}-server", server, serve, SERVER, ready=_SERVES, is_json=False),
+        Program(name, asker, [*module, *words], WORKLOAD, end_s=duration_s + _SPARE_S),
     ]
 
 

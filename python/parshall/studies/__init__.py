@@ -5,7 +5,18 @@ from pathlib import Path
 from parshall.errors import UsageError
 
 DIRECTORY = Path(__file__).parent
-NAMES = ("siftr", "ttprobe", "ffpf", "capture", "generator", "model", "router", "bottleneck")
+NAMES = (
+    "siftr",
+    "ttprobe",
+    "ffpf",
+    "capture",
+    "generator",
+    "model",
+    "router",
+    "bottleneck",
+    "completion",
+    "competition",
+)
 
 
 def path_of(name: str) -> Path:
