@@ -32,6 +32,8 @@ study = Study("mine", "title", "question", setting, levels=grid(n=[1]), measures
             r"mine.py:4: setting of \{'n': 1\}: .*queue_packets 'many'",
         ),
         ('"p", "a"', '"p", "b"', "program p: no host 'b'; hosts are a"),
+        ('Host("a")', 'Host("ring")', "host 'ring': {ring} in commands is a name for a capture ring; rename the host"),
+        ('Host("a")', 'Host("a"), Host("a")', "two hosts are called 'a'; rename one"),
         ('"workload"', '"server"', "no program has the role workload"),
         ('"workload"', '"load"', "role 'load': expected instrument, server, workload"),
         ("levels=grid(n=[1])", "levels=[]", "levels: is empty"),

@@ -8,6 +8,7 @@ from parshall.lab.evaluation import evaluate
 from parshall.lab.laboratory import resume, run
 from parshall.lab.programs import capture, generate, iperf3, open_flows, parshall, round_trips, tcp_log, tcpdump
 from parshall.lab.run import Run
+from parshall.lab.splitter import splitter
 from parshall.lab.study import (
     Figure,
     Finding,
@@ -49,6 +50,7 @@ __all__ = [
     "resume",
     "round_trips",
     "run",
+    "splitter",
     "tcp_log",
     "tcpdump",
 ]

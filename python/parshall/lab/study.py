@@ -32,6 +32,8 @@ BEFORE, AFTER = "before", "after"
 
 INSTRUMENT, SERVER, WORKLOAD = "instrument", "server", "workload"
 ROLES = (INSTRUMENT, SERVER, WORKLOAD)
+# What commands name besides hosts.
+PLACES = {"directory": "where a program may write files", "ring": "a name for a capture ring"}
 # Options of links that were checked, as text.
 _RIGHT_LINKS: set[str] = set()
 # How long a program may need to start, and to end after it was asked to.
@@ -573,6 +575,11 @@ def _check_setting(setting: Setting, where: str) -> None:
     if not isinstance(setting, Setting):
         raise UsageError(f"{where}: is {type(setting).__name__}; expected a Setting")
     hosts = [host.name for host in setting.hosts]
+    for name in hosts:
+        if name in PLACES:
+            raise UsageError(f"{where}: host {name!r}: {{{name}}} in commands is {PLACES[name]}; rename the host")
+        if hosts.count(name) > 1:
+            raise UsageError(f"{where}: two hosts are called {name!r}; rename one")
     for link in setting.links:
         for name in (link.a, link.b):
             if name not in hosts:
