@@ -194,7 +194,14 @@ def test_commands_that_run_are_listed_with_the_intervals_of_their_statements(
 ) -> None:
     row = {"source": f"Figure 7 {printable(EVIL)}", "low": -3.21, "high": 1.5, "limit": 5.0, "unit": "%"}
     rows = [row | {"is_same": None}, row | {"low": None, "is_same": False}]
-    command = {"command": "lab", "pid": 7, "began_s": 0.0, "text": printable(EVIL), "statements": rows}
+    command = {
+        "command": "lab",
+        "pid": 7,
+        "began_s": 0.0,
+        "text": printable(EVIL),
+        "statements": rows,
+        "more_statements": 2,
+    }
     with Watch(log) as watch, listening("127.0.0.1", 0) as listener:
         with Server(watch, Saved(tmp_path), listener) as server:
             page.goto(server.url)

@@ -53,6 +53,7 @@ def test_a_note_is_there_while_its_block_runs_and_has_what_was_last_written(dire
         first, second = listed()
         assert (first["command"], first["text"], first["pid"]) == ("gen", "10 packets", os.getpid())
         assert first["statements"] == []
+        assert second["more_statements"] == 0
         assert second["statements"] == [{name: STATEMENT[name] for name in STATEMENT if name != "reason"}]
     assert listed() == [] and list(directory.iterdir()) == []
 
@@ -76,6 +77,45 @@ with running.Note("gen") as note:
     with Note("lab"):
         assert len(list(directory.iterdir())) == 1
     assert list(directory.iterdir()) == []
+
+
+def test_nobody_else_may_open_a_note_and_so_hold_its_lock(directory: Path) -> None:
+    with Note("gen") as note:
+        note.write("sends")
+        (path,) = directory.iterdir()
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_note_has_its_lock_before_its_name(directory: Path) -> None:
+    """Otherwise another command that begins takes it for one of a process that has ended."""
+    code = f"""
+from pathlib import Path
+from parshall.host import running
+running.DIRECTORY = Path({str(directory)!r})
+for number in range(400):
+    with running.Note("gen") as note:
+        assert (running.DIRECTORY / note._name).exists()
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    assert list(directory.iterdir()) == []
+
+
+def test_the_longest_note_has_room_and_says_what_it_leaves_out(kept: Any) -> None:
+    odd = '\U0001f980\udcff\x1b"' * 200
+    row = STATEMENT | {"source": odd, "unit": odd}
+    with Note("lab") as note:
+        note.write(odd, [row] * 700)
+        (found,) = listed()
+    assert (len(found["statements"]), found["more_statements"]) == (40, 660)
+    assert "\x1b" not in json.dumps(found, ensure_ascii=False)
+
+
+def test_of_very_many_commands_the_rest_is_counted(kept: Any) -> None:
+    for number in range(105):
+        kept(json.dumps({"command": "gen", "pid": number, "began_s": number, "statements": []}).encode(), str(number))
+    found = listed()
+    assert len(found) == 101 and found[-1]["text"] == "and 5 more"
 
 
 def test_what_others_may_have_made_is_neither_read_nor_written(directory: Path, tmp_path: Path) -> None:
@@ -131,7 +171,7 @@ def test_texts_are_on_one_line_and_numbers_are_those_of_json(kept: Any) -> None:
     note = {"command": "x\n", "pid": 1, "began_s": 2, "text": "y" * 9_999 + "\r", "statements": rows}
     kept(json.dumps(note).encode())
     (found,) = listed()
-    assert found["command"] == "x\\n" and len(found["text"]) == 400
+    assert found["command"] == "x\\n" and len(found["text"]) == 200
     assert [each["low"] for each in found["statements"]] == [None, None]
     assert found["statements"][0]["source"] == "a\\x1b[31m\\nb"
     json.dumps(found, allow_nan=False)

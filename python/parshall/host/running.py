@@ -16,16 +16,18 @@ from parshall.errors import printable
 
 DIRECTORY = Path("/run/parshall/running")
 _NOTE_BYTES_MAX = 64 << 10
-# A study has statements, each of which is a line.
-_LINES_MAX = 40
-_TEXT_CHARS_MAX = 400
+# Of a study, each of which is a line. With the longest texts, escaped, they have room in a note.
+_STATEMENTS_MAX = 40
+_TEXT_CHARS_MAX = 200
+_UNIT_CHARS_MAX = 20
 _NOTES_MAX = 100
 
 
 class Note:
-    """What this process does, until the end of the block; only root keeps one.
+    """What this process does, until the end of the block; only root keeps one, and only root reads it.
 
-    Its file is locked, and the kernel releases the lock when the process has ended, however it ends.
+    Its file is locked, and the kernel releases the lock when the process has ended, however it ends. Others could hold
+    a lock of a file that they may open, and so keep the note of a process that has ended.
 
     Parameters
     ----------
@@ -38,6 +40,7 @@ class Note:
         self._began_s = time.time()
         self._bytes = 0
         self._directory = self._file = -1
+        self._name = ""
         # A process in a container has the same user number, and its own /run.
         if os.geteuid() == 0:
             with contextlib.suppress(OSError):
@@ -55,18 +58,21 @@ class Note:
             with contextlib.suppress(OSError), _opened(self._directory, name) as (_, is_kept):
                 if not is_kept:
                     os.unlink(name, dir_fd=self._directory)
-        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.open(self._name, flags, 0o644, dir_fd=self._directory)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        # It has a name when it is locked: before, it would look as if its process had ended.
+        self._file = os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=self._directory)
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.link(f"/proc/self/fd/{self._file}", name, dst_dir_fd=self._directory, follow_symlinks=True)
+        self._name = name
 
     def __enter__(self) -> "Note":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._file >= 0:
+        if self._name:
             with contextlib.suppress(OSError):
                 os.unlink(self._name, dir_fd=self._directory)
+        if self._file >= 0:
             os.close(self._file)
         if self._directory >= 0:
             os.close(self._directory)
@@ -82,21 +88,20 @@ class Note:
         statements : sequence of mapping
             Those of a study: ``source``, ``low``, ``high``, ``limit`` (or None), ``unit`` and ``is_same``.
         """
-        if self._file < 0:
+        if not self._name:
             return
-        kept = ("source", "low", "high", "limit", "unit", "is_same")
         note = {
             "command": self._command,
             "pid": os.getpid(),
             "began_s": self._began_s,
-            "text": text,
-            "statements": [{name: each[name] for name in kept} for each in statements],
+            "text": text[:_TEXT_CHARS_MAX],
+            "statements": [_cut(each) for each in statements[:_STATEMENTS_MAX]],
+            "more_statements": max(len(statements) - _STATEMENTS_MAX, 0),
         }
-        content = json.dumps(note).encode()
+        # Bytes of file names that are no text keep their escapes.
+        content = json.dumps(note, ensure_ascii=False).encode(errors="backslashreplace")
         # Spaces over what was longer: whoever reads meanwhile must not find the end of an older note.
         padded = content.ljust(self._bytes)
-        if len(padded) > _NOTE_BYTES_MAX:
-            return
         self._bytes = len(padded)
         with contextlib.suppress(OSError):
             os.pwrite(self._file, padded, 0)
@@ -109,7 +114,7 @@ def listed() -> list[dict[str, Any]]:
     -------
     list of dict
         ``command``, ``pid``, ``began_s`` (since 1970), ``text``, and ``statements``: rows with ``source``, ``low``,
-        ``high``, ``limit``, ``unit`` and ``is_same``.
+        ``high``, ``limit``, ``unit`` and ``is_same``; ``more_statements``: how many there are besides.
     """
     found = []
     try:
@@ -117,14 +122,19 @@ def listed() -> list[dict[str, Any]]:
     except OSError:
         return []
     try:
-        for name in sorted(_names(directory))[:_NOTES_MAX]:
+        names = sorted(_names(directory))
+        for name in names[:_NOTES_MAX]:
             # It may end meanwhile, or have been read while it was written.
             with contextlib.suppress(OSError, ValueError, RecursionError), _opened(directory, name) as (file, is_kept):
                 if is_kept and (note := _checked(json.loads(os.pread(file, _NOTE_BYTES_MAX, 0)))):
                     found.append(note)
     finally:
         os.close(directory)
-    return sorted(found, key=lambda note: float(note["began_s"]))
+    found.sort(key=lambda note: float(note["began_s"]))
+    if len(names) > _NOTES_MAX:
+        rest = {"pid": 0, "began_s": time.time(), "statements": [], "more_statements": 0}
+        found.append({"command": "", **rest, "text": f"and {len(names) - _NOTES_MAX} more"})
+    return found
 
 
 def _open_directory() -> int:
@@ -167,13 +177,20 @@ def _checked(note: Any) -> dict[str, Any] | None:
     is_note = isinstance(note, dict) and isinstance(note.get("statements"), list)
     if not is_note or not all(_is_finite(note.get(name)) for name in ("pid", "began_s")):
         return None
-    statements = [row for row in map(_statement, note["statements"][:_LINES_MAX]) if row]
+    statements = [row for row in map(_statement, note["statements"][:_STATEMENTS_MAX]) if row]
     texts = {name: printable(str(note.get(name))[:_TEXT_CHARS_MAX]) for name in ("command", "text")}
-    return {"pid": int(note["pid"]), "began_s": float(note["began_s"]), **texts, "statements": statements}
+    more = note.get("more_statements")
+    return {
+        "pid": int(note["pid"]),
+        "began_s": float(note["began_s"]),
+        **texts,
+        "statements": statements,
+        "more_statements": int(more) if _is_finite(more) else 0,
+    }
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _statement(row: Any) -> dict[str, Any] | None:
@@ -182,5 +199,14 @@ def _statement(row: Any) -> dict[str, Any] | None:
     numbers = {name: row.get(name) for name in ("low", "high", "limit")}
     # The page's frames have no other numbers.
     numbers = {name: value if _is_finite(value) else None for name, value in numbers.items()}
-    texts = {name: printable(str(row.get(name) or "")[:_TEXT_CHARS_MAX]) for name in ("source", "unit")}
+    texts = {name: printable(text) for name, text in _cut(row).items() if isinstance(text, str)}
     return {**texts, **numbers, "is_same": row["is_same"]}
+
+
+def _cut(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a statement with short texts."""
+    texts = {
+        "source": str(row.get("source") or "")[:_TEXT_CHARS_MAX],
+        "unit": str(row.get("unit") or "")[:_UNIT_CHARS_MAX],
+    }
+    return {**texts, **{name: row.get(name) for name in ("low", "high", "limit", "is_same")}}

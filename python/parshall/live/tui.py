@@ -38,6 +38,8 @@ _LEFT = ("process", "peer", "local", "unit", "cc", "state", "group")
 _REASONS_SHOWN = 3
 # As the table puts them around each cell.
 _PADDING = 2
+# Of what a command does, in the note above the table.
+_TEXT_CHARS = 50
 
 
 class LiveApp(App[None]):
@@ -153,7 +155,9 @@ class LiveApp(App[None]):
         if readers:
             matched, dropped = (sum(reader[name] for reader in readers) for name in ("matched", "dropped"))
             note += f"; {many(len(readers), 'reader')} of rings matched {matched:,} packets, {dropped:,} found no room"
-        note += "".join(f"; {one['command']} (pid {one['pid']}): {one['text']}" for one in frame["commands"][:2])
+        note += "".join(
+            f"; {one['command']} (pid {one['pid']}): {one['text'][:_TEXT_CHARS]}" for one in frame["commands"][:2]
+        )
         note += _dropped(frame["packets"])
         extra = frame["problem"] or self._message
         self._note_text.update(f"{note}\n{extra}" if extra else note)

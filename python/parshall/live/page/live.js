@@ -286,7 +286,7 @@ function interval(row) {
 const digits = (value, signDisplay = "exceptZero") => value.toLocaleString("en", { maximumSignificantDigits: 3, signDisplay });
 function drawCommands(commands) {
   drawItems("commands", commands.map((command) =>
-    `${command.command} (pid ${command.pid}) since ${clock(1000 * command.began_s)}: ${command.text}`));
+    command.pid ? `${command.command} (pid ${command.pid}) since ${clock(1000 * command.began_s)}: ${command.text}` : command.text));
   commands.forEach((command, index) => {
     if (!command.statements.length) return;
     const list = document.createElement("ul");
@@ -299,6 +299,11 @@ function drawCommands(commands) {
       if (hasInterval) item.append(interval(row));
       return item;
     }));
+    if (command.more_statements) {
+      const rest = document.createElement("li");
+      rest.textContent = `and ${whole(command.more_statements)} more`;
+      list.append(rest);
+    }
     $("commands").children[index].append(list);
   });
 }
