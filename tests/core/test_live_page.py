@@ -175,6 +175,7 @@ def test_rings_of_captures_are_listed_with_what_found_no_room(page: Page, log: P
         with Server(watch, Saved(tmp_path), listener) as server:
             page.goto(server.url)
             expect(page.locator("#rings")).to_have_text("none")
+            expect(page.locator("#captures")).to_be_hidden()
             watch.show("rings", [described(one) for one in found])
             expect(page.locator("#rings li")).to_have_text(
                 [
@@ -183,6 +184,7 @@ def test_rings_of_captures_are_listed_with_what_found_no_room(page: Page, log: P
                     f"ring night: {printable(EVIL)}",
                 ]
             )
+            expect(page.locator("#captures_cost")).to_have_text("lost 45")
             watch.show("rings", [])
             expect(page.locator("#rings")).to_have_text("none")
 
@@ -254,6 +256,8 @@ def test_packets_in_the_kernel_are_listed_with_the_time_that_was_seen(
                 "The host dropped 4,100 packets for still other reasons.",
             ):
                 expect(page.locator("#followed")).to_contain_text(words)
+            cost = page.locator("#path_cost")
+            expect(cost).to_have_text("lost 3, reader 1.0 % of a CPU, programs 61 to 888 ns")
             drops = page.locator("#drops tr").all()
             assert [row.locator("td").all_inner_texts() for row in drops] == [
                 ["1,200", f"NO_SOCKET{described_reason('NO_SOCKET')}", "local_in"],

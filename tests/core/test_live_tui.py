@@ -129,11 +129,13 @@ def test_readers_of_rings_and_drops_of_packets_are_in_the_note(log: Path, tmp_pa
     async def use(app: LiveApp, pilot: Pilot[None]) -> None:
         assert "ring" not in text_of(app, "note") and "dropped" not in text_of(app, "note")
         app._watch.show("rings", [{"ring": "day", "hooks": "eth0", "policy": "fast", "readers": readers}])
-        app._watch.show("packets", {"attached_s": 2.04, "drops": drops, "reader_cpu_s": 0.0})
+        cost = {"wall_s": 40.0, "reader_cpu_s": 0.4, "lost": 3, "hooks_ns": [61.4, 888.0]}
+        app._watch.show("packets", {"attached_s": 2.04, "drops": drops, **cost})
         note = await noted(app, pilot, "dropped in 2.0 s: ")
         assert "2 readers of rings matched 2,400 packets, 60 found no room" in note
+        assert "; path lost 3, its reader 1.0%, its programs 61 to 888 ns; " in note
         assert note.endswith("dropped in 2.0 s: 5,000 REASON_1, 2,500 REASON_2, 1,666 REASON_3 and for 2 more reasons")
-        app._watch.show("packets", {"attached_s": 3.0, "drops": [], "reader_cpu_s": 0.0})
+        app._watch.show("packets", {"attached_s": 3.0, "drops": [], **cost, "hooks_ns": None})
         assert (await noted(app, pilot, "dropped in 3.0 s: ")).endswith("dropped in 3.0 s: none")
 
     driven(log, tmp_path, use)

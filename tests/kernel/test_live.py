@@ -171,6 +171,42 @@ def test_readers_of_rings_are_on_the_page_after_the_privileges_were_given_up(
         until("it has gone", lambda: not line())
 
 
+def test_the_account_on_the_page_is_that_of_the_log(
+    pair: Any, tmp_path: Path, on_page: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    left, right, address = pair
+    path, port = tmp_path / "x.arrow", next(PORTS)
+    with TcpLog(path, netns=left.namespace, port=port, ppl=3):
+        with connection(left, right, address, port) as (active, passive):
+            transfer(active, passive, 300_000)
+            transfer(passive, active, 100_000)
+    log = parshall.read(path)
+    ledger = log.ledger
+    sums = {name: sum(hook[name] for hook in ledger["hooks"]) for name in ("seen", "filtered", "thinned", "logged")}
+    lost = sum(sum(hook["lost"].values()) for hook in ledger["hooks"])
+    assert sums["thinned"] and sums["seen"] == sums["filtered"] + sums["thinned"] + sums["logged"] + lost
+    with Live(path, cwd=tmp_path) as live:
+        on_page(lambda page: page.goto(live.url))
+
+        def text(name: str) -> str:
+            return on_page(lambda page: page.locator(f"#{name}").inner_text())  # type: ignore[no-any-return]
+
+        until("all is read", lambda: text("state") == "the log has ended" and text("account"))
+        parts = " + ".join(f"{name} {sums[name]:,}" for name in ("filtered", "thinned", "logged"))
+        assert text("account").startswith(f"Since the log began: seen {sums['seen']:,} = {parts} + lost {lost:,}; ")
+        assert number(text("account").split("; ")[1].split("B of log")[0]) == pytest.approx(
+            ledger["cost"]["log_bytes"], rel=0.01
+        )
+        assert text("lost") == f"{lost:,}"
+        cost = ledger["cost"]
+        assert text("reader") == f"{100 * cost['reader_cpu_s'] / cost['wall_s']:.1f} % of a CPU"
+        names = {hook["hook"] for hook in ledger["hooks"]}
+        timed = [one["ns_per_run"] for one in cost["programs"] if one["sampled_runs"] and one["program"] in names]
+        assert text("hooks") == (f"{min(timed):.0f} to {max(timed):.0f} ns" if timed else "not measured")
+        states = log.flow_states().table()
+        assert text("open") == f"{int((~states['ended']).sum()):,}"
+
+
 def test_a_generator_and_a_study_are_on_the_page_while_they_run(
     xdp_link: Any, tmp_path: Path, until: Callable[..., None], on_page: Callable[..., Any]
 ) -> None:
@@ -200,7 +236,7 @@ def test_a_generator_and_a_study_are_on_the_page_while_they_run(
         study = ["lab", "run", tmp_path / "study.py", "-o", tmp_path / "out", "--budget", "1h"]
         with subprocess.Popen([PARSHALL, *study], stdout=pipe, stderr=pipe, text=True) as laboratory:
             STARTED.add(laboratory.pid)
-            until("its run is named", lambda: "small: run 1 of " in line_of(laboratory))
+            until("its run is named", lambda: "small: run " in line_of(laboratory))
             until("a statement has an interval", lambda: "A document: open, " in line_of(laboratory), 120)
             laboratory.send_signal(signal.SIGINT)
             laboratory.communicate(timeout=60)

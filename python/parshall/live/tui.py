@@ -301,7 +301,10 @@ def _dropped(packets: dict[str, Any] | None) -> str:
     dropped = ", ".join(f"{row['packets']:,} {row['reason']}" for row in packets["drops"][:_REASONS_SHOWN])
     rest = len(packets["drops"]) - _REASONS_SHOWN
     more = f" and for {many(rest, 'more reason')}" if rest > 0 else ""
-    return f"; dropped in {packets['attached_s']:.1f} s: {dropped or 'none'}{more}"
+    share = packets["reader_cpu_s"] / packets["wall_s"] if packets["wall_s"] else 0.0
+    programs = "{:.0f} to {:.0f} ns".format(*packets["hooks_ns"]) if packets["hooks_ns"] else "not measured"
+    cost = f"path lost {packets['lost']:,}, its reader {share:.1%}, its programs {programs}"
+    return f"; {cost}; dropped in {packets['attached_s']:.1f} s: {dropped or 'none'}{more}"
 
 
 def _ns(time_ms: float) -> int:

@@ -138,6 +138,8 @@ function draw(news) {
       (ledger.thinned ? " Packets are thinned: rates are complete, states and times are those of logged packets." : "");
   }
   $("page").textContent = percent(news.page_cpu_share);
+  drawOtherCosts(news.packets, news.rings);
+  $("mixed").hidden = !past;
   $("open").textContent = whole(news.now.flows_open);
   $("acked").textContent = rate(news.now.acked_Mbps);
   $("received").textContent = rate(news.now.received_Mbps);
@@ -149,6 +151,21 @@ function draw(news) {
   drawRings(news.rings);
   drawPackets(news.packets);
   if (!past && !paused) more(news);
+}
+
+// Of what is measured beside the flows. What a ring costs, its readers say at their end.
+function drawOtherCosts(packets, rings) {
+  $("path").hidden = !packets;
+  if (packets) {
+    const reader = percent(packets.wall_s ? packets.reader_cpu_s / packets.wall_s : 0);
+    $("path_cost").textContent = `lost ${whole(packets.lost)}, reader ${reader}, programs ${nanoseconds(packets.hooks_ns)}`;
+    $("path_cost").className = packets.lost ? "bad" : "";
+  }
+  const readers = rings.flatMap((ring) => ring.readers);
+  const dropped = readers.reduce((sum, reader) => sum + reader.dropped, 0);
+  $("captures").hidden = !readers.length;
+  $("captures_cost").textContent = `lost ${whole(dropped)}`;
+  $("captures_cost").className = dropped ? "bad" : "";
 }
 
 function drawTime(news) {
