@@ -6,7 +6,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from written_log import batch_of, flow_row, random_columns, write_log
 
 from parshall.errors import UsageError
 from parshall.instruments.tcp_log import read
+from parshall.live import server as live_server
 from parshall.live.listening import listening
 from parshall.live.reporting import Reporter
 from parshall.live.saved import Saved
@@ -234,6 +235,21 @@ def test_a_hundred_clients_and_some_that_never_read(client: Client) -> None:
     assert answers == [200] * 100
 
 
+def test_connections_without_a_request_do_not_lock_the_page_out(
+    client: Client, monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(live_server, "_REQUEST_S", 0.5)
+    idle = [socket.create_connection(("127.0.0.1", client.port)) for _ in range(300)]
+    # Half a request is none.
+    idle[0].sendall(b"GET / HTTP/1.1\r\n")
+    until("they are ended, and the page answers again", lambda: client.ask("/api/frame")[0] == 200)
+    for connection in idle:
+        connection.settimeout(20)
+        with contextlib.suppress(ConnectionError):
+            assert connection.recv(100) == b"" or connection is idle[0]
+        connection.close()
+
+
 def test_what_is_no_http_is_refused_and_the_server_stays(client: Client) -> None:
     for junk in (
         b"\x16\x03\x01\x02\x00" * 100,
@@ -282,6 +298,12 @@ def test_control_groups_have_the_names_that_people_know() -> None:
     assert unit_of(f"/system.slice/docker-{number}.scope") == "0123456789ab"
     assert unit_of(f"/kubepods.slice/kubepods-pod1.slice/cri-containerd-{number}.scope") == "0123456789ab"
     assert unit_of(f"/docker/{number}") == "0123456789ab"
+    # Below the group of a runtime may be those of the container itself, and of a service its workers.
+    for inside in ("container", "init.scope", "system.slice/nginx.service"):
+        assert unit_of(f"/machine.slice/libpod-{number}.scope/{inside}") == "0123456789ab"
+    assert unit_of("/system.slice/web.service/supervise") == "web.service"
+    assert unit_of("/user.slice/user-0.slice/session-1.scope") == "session-1.scope"
+    assert unit_of("/mine/a") == "a"
     assert unit_of("") == unit_of("/") == ""
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import polars as pl
 
 from parshall import _native
+from parshall.host.quantities import many
 
 _FACTS = (
     *("flow", "local_address", "local_port", "remote_address", "remote_port", "ip_version", "congestion_control"),
@@ -49,6 +50,12 @@ class FlowStates:
         """The last account."""
         self.until_ns = 0
         """Until when the log is known, ns of ``CLOCK_REALTIME``; 0: nothing is."""
+
+    def __repr__(self) -> str:
+        return f"FlowStates: {many(self.table().height, 'flow')}, {many(self.records, 'record')}\n{self.table()}"
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
     def set_rows(self, measured: _native.ArrowStream, records: int) -> None:
         """Set what all rows so far say of each flow."""

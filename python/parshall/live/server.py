@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from parshall.errors import ParshallError, UsageError
 from parshall.live.listening import CONNECTIONS_MAX
@@ -26,6 +27,8 @@ from parshall.live.watch import Watch
 # A request that waits for news is answered after this time without them.
 _WAIT_MAX_S = 10.0
 _BODY_BYTES_MAX = 4096
+# A page asks as soon as it is connected.
+_REQUEST_S = 10.0
 _PAGE = {
     "/": ("index.html", "text/html"),
     "/live.js": ("live.js", "text/javascript"),
@@ -86,7 +89,7 @@ class Server:
             timeout_graceful_shutdown=1,
             server_header=False,
             date_header=False,
-            http="h11",
+            http=_Impatient,
             ws="none",
         )
         self._server = uvicorn.Server(config)
@@ -101,6 +104,18 @@ class Server:
         self._server.should_exit = self._server.force_exit = True
         self._thread.join()
         self._socket.close()
+
+
+class _Impatient(H11Protocol):
+    """Ends connections that make no request: each takes one of those that there may be."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(_REQUEST_S, self._end_without_request)
+
+    def _end_without_request(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
 
 
 class _Guard:

@@ -23,6 +23,7 @@ _TEXTS = ("process", "unit", "local", "peer", "state", "cc")
 _SUMS = ("acked", "received", "acked_Mbps", "received_Mbps", "retr")
 # Names of the runtimes' control groups: docker-ID.scope, cri-containerd-ID.scope, libpod-ID.scope.
 _CONTAINER = re.compile(r"^(?:[a-z-]+-)?([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?$")
+_UNITS = (".service", ".scope")
 
 
 @dataclass(frozen=True)
@@ -147,10 +148,15 @@ def described(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def unit_of(cgroup: str) -> str:
-    """Return the name of a control group's systemd unit, or the short ID of its container."""
-    name = printable(cgroup.rstrip("/").rsplit("/", 1)[-1])
-    container = _CONTAINER.match(name)
-    return container[1] if container else name
+    """Return the short ID of a control group's container, else the name of its systemd unit, else its own.
+
+    A container may have control groups and units of its own below the one that its runtime made.
+    """
+    names = printable(cgroup).strip("/").split("/")
+    for name in names:
+        if container := _CONTAINER.match(name):
+            return container[1]
+    return next((name for name in reversed(names) if name.endswith(_UNITS)), names[-1])
 
 
 def _end(side: str) -> pl.Expr:
