@@ -215,8 +215,9 @@ def test_the_page_draws_in_a_browser_without_errors(tmp_path, two_flows):
     crowd = log_of(many_flows(20, 100, np.random.default_rng(4), span_s=10))
     path = write_report({"sender": two_flows, "crowd": crowd}, tmp_path, "Two logs", images=False)
     document = drawn(path)
-    assert 'data-figures="8"' in document
-    assert document.count('class="mark-line role-mark') > 8
+    # Four of each, and two of both.
+    assert 'data-figures="10"' in document
+    assert document.count('class="mark-line role-mark') > 10
 
 
 def test_tables_fit_the_window_and_the_paper(tmp_path):

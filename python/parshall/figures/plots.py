@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from parshall.errors import UsageError, naming_damage
-from parshall.figures import cwnd, loss, path, rtt, sequence, throughput
+from parshall.figures import cwnd, loss, path, rtt, sequence, throughput, together
 from parshall.figures.legend import Legend, legends
 from parshall.figures.overview import figures_of
 from parshall.figures.path import drops, times, waits
@@ -39,7 +39,7 @@ class LogPlots:
         self._reduced: dict[tuple[int, ...] | None, tuple[Reduction, Legend]] = {}
 
     def __repr__(self) -> str:
-        return "plots of a TCP log: cwnd(), rtt(), throughput(), sequence(), retransmissions()"
+        return "plots of a TCP log: cwnd(), rtt(), round_trips(), throughput(), sequence(), retransmissions()"
 
     def cwnd(self, flows: _Flows = None) -> "alt.TopLevelMixin":
         """Return congestion window and slow-start threshold over time.
@@ -67,6 +67,22 @@ class LogPlots:
     def retransmissions(self, flows: _Flows = None) -> "alt.TopLevelMixin":
         """Return retransmitted segments and states of congestion control over time; `flows` as for `cwnd`."""
         return self._figure(loss.NAME, flows)
+
+    def round_trips(self, flows: _Flows = None) -> "alt.TopLevelMixin":
+        """Return the distribution of the smoothed round-trip time over time, a line for each flow that sent.
+
+        Of more flows than have a colour, one line has all together. `flows` as for `cwnd`.
+        """
+        chosen = None if flows is None else (flows,) if isinstance(flows, int) else tuple(flows)
+        reduction, legend = self._reduction(chosen)
+        senders = [flow for flow in legend.colours if flow in set(reduction.senders)]
+        held = {legend.labels[flow]: reduction.round_trips([flow]) for flow in senders}
+        if not held or legend.is_crowded:
+            held = {"all flows": reduction.round_trips()}
+        rows = together.round_trips(held)
+        if rows.is_empty():
+            raise UsageError("round_trips: no flow that sent payload has a round-trip time; Log.flows lists the flows")
+        return _chart(together.draw_round_trips(rows, "flow").chart)
 
     def sequence(self, flow: int | None = None, *, between_s: tuple[float, float] | None = None) -> "alt.TopLevelMixin":
         """Return the data sequence numbers of one flow over time, in the manner of tcptrace and Wireshark.

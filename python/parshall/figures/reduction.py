@@ -96,6 +96,7 @@ _LEVEL_AGGREGATES: Aggregates = {
     "held_ns": (pl.col("held_ns").sum(), _SUM),
     "held_us_ns": ((pl.col("held_us").cast(pl.Float64) * pl.col("held_ns")).sum(), _SUM),
 }
+_LEVEL_SCHEMA = {"flow": pl.UInt32, "level": pl.Int16, "held_ns": pl.Int64, "held_us_ns": pl.Float64}
 # Levels are logarithmic: their values differ by at most this factor.
 _LEVEL_WIDTH = 1.02
 _SRTT_QUANTILES = {"srtt_p50_ms": 0.5, "srtt_p99_ms": 0.99}
@@ -192,6 +193,7 @@ class Reduction:
     _cells: pl.DataFrame = field(repr=False)
     _entered: pl.DataFrame = field(repr=False)
     _undrawn: pl.DataFrame = field(repr=False)
+    _levels: pl.DataFrame = field(repr=False)
     _undrawn_width_ns: int = 1
     _first_ns: int = 0
     _width_ns: int = 1
@@ -216,6 +218,19 @@ class Reduction:
     def counted_bytes(self) -> int:
         """Payload that all connections moved, each counted once."""
         return int(self.table.filter("is_counted")["bytes"].sum())
+
+    def round_trips(self, flows: Collection[int] | None = None) -> pl.DataFrame:
+        """Return for how long the smoothed round-trip time of flows that sent payload was at which level.
+
+        Returns
+        -------
+        polars.DataFrame
+            ``flow``, ``level`` (values of a level differ by 2 % at most), ``held_ns``, and ``held_us_ns``: the sum of
+            values, us, times the time in which each held.
+        """
+        sent = self.table.filter("sent_payload")["flow"]
+        wanted = sent if flows is None else sent.filter(sent.is_in(list(flows)))
+        return self._levels.filter(pl.col("flow").is_in(wanted.implode()))
 
     def bins(
         self, count_max: int, rows_max: int, axis_ns: tuple[int, int] | None = None, *, without_gaps: bool = False
@@ -454,16 +469,20 @@ class _Pass:
     def result(self, flows: pl.DataFrame) -> Reduction:
         """Return the reduction, with the flow table."""
         cells = self._cells.merged()
+        levels = self._levels.merged()
+        if levels.is_empty():
+            levels = pl.DataFrame(schema=_LEVEL_SCHEMA)
         begin_ns, end_ns = self._span_ns or (None, None)
         return Reduction(
             records=self.records,
             begin_ns=begin_ns,
             end_ns=end_ns,
-            table=_table(flows, self._totals.merged(), self._levels.merged()),
+            table=_table(flows, self._totals.merged(), levels),
             drawn=[] if cells.is_empty() else sorted(cells["flow"].unique()),
             _cells=cells,
             _entered=self._entered.merged(),
             _undrawn=self._undrawn.merged(),
+            _levels=levels,
             _undrawn_width_ns=self._undrawn_width_ns,
             _first_ns=self._first_ns,
             _width_ns=self._width_ns,
@@ -483,10 +502,6 @@ def _over_time(levels: pl.DataFrame) -> pl.DataFrame:
 
 def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame) -> pl.DataFrame:
     """Return the flow table with the totals of each flow."""
-    if levels.is_empty():
-        levels = pl.DataFrame(
-            schema={"flow": pl.UInt32, "level": pl.Int16, "held_ns": pl.Int64, "held_us_ns": pl.Float64}
-        )
     if totals.is_empty():
         totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(_CELL_AGGREGATES, pl.Int64))
     table = flows.join(totals, on="flow", how="full", coalesce=True).sort("flow")

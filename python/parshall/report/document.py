@@ -43,7 +43,9 @@ _ESCAPE = re.compile(
 _MARK = re.compile(r'<path [^>]* opacity="[^>]*>')
 _VEGA = Path(__file__).with_name("page") / "vega.js"
 # The page's own sections.
-_SECTIONS = ("", "summary", "ledger", "cost", "environment", "repeat")
+TOGETHER = "together"
+"""Name of the section that has several logs in one figure."""
+_SECTIONS = ("", "summary", TOGETHER, "ledger", "cost", "environment", "repeat")
 # Figures with more characters of data than this are drawn on a canvas instead of as SVG elements.
 _SVG_CHARS_MAX = 200_000
 

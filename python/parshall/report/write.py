@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 from altair.utils.schemapi import debug_mode
 
 from parshall.errors import UsageError
-from parshall.figures import Legend, Reduction, figures_of, legends, reduction
+from parshall.figures import Legend, Reduction, figures_of, legends, reduction, together
 from parshall.host.rows import plain_rows
 from parshall.report import summary
 from parshall.report.account import Account, findings, flow_accounts, flow_total
 from parshall.report.document import (
+    TOGETHER,
     check_destination,
     figures_in,
     identities,
@@ -90,9 +91,13 @@ def write_report(
                 logs.items(), identities(logs), reductions, names, strict=True
             )
         ]
-    page = _render(title, parts, testbed)
+        both = together.figures_of(dict(zip(logs, reductions, strict=True))) if len(logs) > 1 else []
+        overlaid = {"id": TOGETHER, "figures": [(each, each.chart.to_dict(validate=False)) for each in both]}
+    page = _render(title, parts, overlaid, testbed)
     tables = {part["flows_file"]: part["flow_table"].write_csv() for part in parts if part["flows_file"]}
-    return write_document(directory, page, figures_in(parts) if images else (), others=tables, progress=progress)
+    return write_document(
+        directory, page, figures_in([*parts, overlaid]) if images else (), others=tables, progress=progress
+    )
 
 
 def _reduced(name: str, log: "Log", progress: Callable[[str], None]) -> Reduction:
@@ -230,13 +235,16 @@ def _accounts_of(shown: pl.DataFrame, others: pl.DataFrame, kind: str) -> list[A
     return [*flow_accounts(shown, kind).values(), *rest]
 
 
-def _render(title: str, parts: list[dict[str, Any]], testbed: Mapping[str, Any] | None) -> str:
+def _render(
+    title: str, parts: list[dict[str, Any]], overlaid: dict[str, Any], testbed: Mapping[str, Any] | None
+) -> str:
     return render(
         "report.html.j2",
         "report.js",
         has_figures=any(part["figures"] for part in parts),
         title=title,
         parts=parts,
+        overlaid=overlaid,
         testbed=testbed,
         links=links(testbed) if testbed else [],
     )

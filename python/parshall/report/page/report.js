@@ -27,8 +27,10 @@
   }
 
   parshallFigures.drawAll((elements, views) => {
-    drawn = views.map((view, number) => ({ view, log: elements[number].dataset.log }));
+    const all = views.map((view, number) => ({ view, log: elements[number].dataset.log }));
+    // Those of several logs have no flows, and a time of their own.
+    drawn = all.filter((each) => each.log !== undefined);
     drawn.forEach(listen);
-    window.parshallFigures = drawn;
+    window.parshallFigures = all;
   });
 })();
