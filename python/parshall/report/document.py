@@ -349,4 +349,6 @@ def _command_line(environment: Mapping[str, Any]) -> str | None:
     words = environment.get("command_line")
     if not words or not isinstance(words, list):
         return None
-    return shlex.join([Path(str(words[0])).name, *map(str, words[1:])])
+    name = Path(str(words[0])).name
+    # Of `python -m parshall`, which the laboratory runs.
+    return shlex.join(["parshall" if name == "__main__.py" else name, *map(str, words[1:])])

@@ -84,10 +84,13 @@ const parshallFigures = (() => {
 
   async function embedded(element, specification, is_narrow) {
     element.classList.toggle("narrow", is_narrow);
-    return window.vegaEmbed(element, recoloured(specification), {
+    const drawn = await window.vegaEmbed(element, recoloured(specification), {
       renderer: element.dataset.renderer,
       actions: is_narrow ? false : { export: true, source: false, compiled: false, editor: false },
     });
+    // It has a picture only.
+    element.querySelector("summary")?.setAttribute("aria-label", "Save this figure");
+    return drawn;
   }
 
   async function draw(element) {
