@@ -49,6 +49,15 @@ def test_a_change_is_described_with_its_interval_and_sign() -> None:
     assert table.change("time", {"load": 1}, {"load": 9}) == ("not measured often enough", 0)
 
 
+def test_levels_that_a_study_leaves_out_are_not_called_open() -> None:
+    table = by_load({1: [100, 110, 90], 2: [50, 56]})
+    absent = table.judge("time", {"load": 1}, {"load": [8, 9]}, 1, margin=0.1)
+    assert (absent.measured, absent.is_same, absent.is_open) == ("not measured", None, False)
+    assert absent.reason == "this form of the study leaves out load 8 or 9"
+    rare = table.judge("time", {"load": 1}, {"load": 2}, 1, margin=0.1)
+    assert (rare.measured, rare.is_open) == ("not measured often enough", True)
+
+
 def test_no_interval_of_a_positive_quantity_loses_more_than_all_of_it() -> None:
     random = np.random.default_rng(1)
     for _ in range(200):

@@ -201,8 +201,11 @@ class Table:
 
     def not_often_enough(self, *levels: Condition) -> Finding:
         """Return the finding of levels that were measured too rarely; it is open when all of them run."""
-        is_open = all(self._planned(level).height for level in levels)
-        return Finding(NOT_OFTEN_ENOUGH, None, "its levels ran fewer than three times", is_open=is_open)
+        absent = next((level for level in levels if not self._planned(level).height), None)
+        if absent is not None:
+            words = ", ".join(f"{name} {' or '.join(map(str, _values(value)))}" for name, value in absent.items())
+            return Finding("not measured", None, f"this form of the study leaves out {words}")
+        return Finding(NOT_OFTEN_ENOUGH, None, "its levels ran fewer than three times", is_open=True)
 
     def judge_mean(
         self, measure: str, level: Condition, limit: float, wants: int, *, text: str, reason: str = ""
