@@ -165,7 +165,7 @@ def test_without_the_kernel_side_a_command_works_or_says_so(line, for_analysis, 
         *(("all", line, "CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF") for line in [*LINES["tcp"], *LINES["capture"][:1]]),
         ("all", LINES["gen"][0], "CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF"),
         ("all", LINES["demo"][0], "CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF"),
-        ("all", "cpu --hooks -- true", "CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF"),
+        ("all", "cpu --hooks -- true", "CAP_SYS_ADMIN"),
         ("sys_admin", LINES["demo"][0], "CAP_SYS_ADMIN"),
         # CAP_SYS_ADMIN does not include it.
         ("net_admin", LINES["tcp"][0], "CAP_NET_ADMIN"),

@@ -85,6 +85,23 @@ def test_each_missing_capability_and_each_remedy_is_named_once():
     assert [part.partition(":")[0] for part in decision.why.split("; ")] == ["testbed", "tcp", "capture", "gen"]
 
 
+def test_what_makes_namespaces_is_for_root_and_not_for_capabilities():
+    def lacking(probe: Probe) -> Probe:
+        remedy = "run as root, or grant the process CAP_BPF"
+        return replace(probe, status="cannot", cause="forbidden", detail="this process lacks CAP_BPF", remedy=remedy)
+
+    probes = [lacking(probe) for probe in host()]
+    for command in ("lab", "demo", "router", "testbed"):
+        assert decided(command, probes).remedy == "run as root"
+    assert decided("tcp", probes).remedy == "run as root, or grant the process CAP_BPF"
+
+
+def test_a_router_needs_no_discipline():
+    probes = [replace(each, status="cannot", cause="unsupported") if "qdisc" in each.name else each for each in host()]
+    assert decided("router", probes).status == "works"
+    assert decided("lab", probes).status != "works"
+
+
 def test_broken_is_reported_before_forbidden():
     decision = decided("tcp", host(map__sk_storage="forbidden", cgroup__v2="broken"))
     assert decision.cause == "broken"

@@ -37,6 +37,17 @@ def talk(pair: Any, port: int, chunks: int = 50, until: Callable[[], bool] = lam
             transfer(active, passive, 20_000)
 
 
+def test_a_log_without_rows_keeps_to_its_size(pair: Any, tmp_path: Path, until: Callable[..., None]) -> None:
+    """Its accounts alone are some kilobytes a second, which a disk must not fill up with."""
+    path = tmp_path / "quiet.arrow"
+    rotation = Rotation(rotate_size_bytes=20_000, rotate_files=2)
+    with TcpLog(path, port=next(PORTS), netns=pair[0].namespace, rotation=rotation):
+        until("it goes on in further files", lambda: any(".000004." in file.name for file in files_of(path)))
+        assert len(files_of(path)) <= 2 and sum(file.stat().st_size for file in files_of(path)) < 80_000
+    log, ledger = check_log(path)
+    assert (log.records.num_rows, ledger["complete"]) == (0, True)
+
+
 @pytest.mark.parametrize(
     "rotation", [Rotation(rotate_size_bytes=60_000), Rotation(rotate_time_s=0.3)], ids=["size", "time"]
 )

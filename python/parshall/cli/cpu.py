@@ -17,6 +17,7 @@ from parshall.cli.options import percent_option, time_option
 from parshall.errors import CommandError, UsageError
 from parshall.host import privileges
 from parshall.host.command import exit_status
+from parshall.host.installation import require_kernel_side
 from parshall.host.messages import report_start, say, show
 from parshall.host.stopping import Stopping
 from parshall.host.whole_file import new_file
@@ -152,7 +153,10 @@ def _profile(
 
 
 def _hook_times() -> "HookTimes":
-    privileges.require_bpf("cpu")
+    require_kernel_side()
+    # Of the capability that was split, the kernel asks for the whole here.
+    privileges.require("cpu", "CAP_SYS_ADMIN")
+    privileges.require_type_information()
     from parshall import _native
 
     return _native.HookTimes()

@@ -29,6 +29,7 @@ _Settings = Annotated[
 _Sink = Annotated[
     str | None, typer.Option("--sink", metavar="NAME", help="Sink to evaluate [default: forwarded, or the only one]")
 ]
+_REPLICATIONS = 5
 _Replications = Annotated[int, count_option("--replications", help="Number of independent runs")]
 _Load = Annotated[
     str | None, typer.Option("--load", metavar="LOAD", help="Offered load: 225mbps, 8.5kpps; replaces load_*")
@@ -83,7 +84,9 @@ def run_model(
     warm_up: Annotated[
         float | None, span_option("--warm-up", help="Model time before that [default: by MSER-5]")
     ] = None,
-    replications: _Replications = 5,
+    replications: Annotated[
+        int | None, count_option("--replications", help="Number of independent runs [default: 5]")
+    ] = None,
     batches: Annotated[
         int | None,
         count_option("--batches", help="Split one long run into N batches; no --replications"),
@@ -112,6 +115,8 @@ def run_model(
 
     if batches == 1:
         raise UsageError("--batches 1: expected 2 or more")
+    if batches is not None and replications is not None:
+        raise UsageError("--batches: given beside --replications; give one of them")
     if not 0 < confidence < 1:
         raise UsageError(f"--confidence {confidence:g}: expected a share between 0 and 1, such as 0.95 or 95%")
     with _progress(f"running {model}"):
@@ -119,7 +124,7 @@ def run_model(
             build_network(model, settings, load, calibration),
             duration_s=duration,
             warm_up_s=warm_up,
-            replications=replications if batches is None else batches,
+            replications=(replications or _REPLICATIONS) if batches is None else batches,
             by_batches=batches is not None,
             relative_half_width=precision,
             confidence=confidence,

@@ -104,9 +104,16 @@ def whole_option(*names: str, metavar: str, help: str, shows_default: bool = Tru
     return _parsed(parse_whole, metavar, names, help, shows_default)
 
 
-def share_option(*names: str, help: str) -> Any:
-    """Return an option that takes a share of a whole: ``0.6``, ``60%``."""
-    return _parsed(parse_fraction, "SHARE", names, help)
+def share_option(*names: str, help: str, is_part: bool = False) -> Any:
+    """Return an option that takes a share of a whole: ``0.6``, ``60%``; `is_part`: of less than all of it."""
+
+    def parse(option: str, text: str) -> float:
+        share = parse_fraction(option, text)
+        if is_part and not 0 <= share < 1:
+            raise UsageError(f"{option} {text}: expected a share from 0 to below 1, such as 0.02 or 2%")
+        return share
+
+    return _parsed(parse, "SHARE", names, help)
 
 
 def percent_option(*names: str, help: str) -> Any:
@@ -166,7 +173,16 @@ Unit = Annotated[str | None, typer.Option("--unit", metavar="NAME", help="Only s
 Container = Annotated[
     str | None, typer.Option("--container", metavar="NAME", help="Only sockets of this container: name or ID")
 ]
-Seed = Annotated[int, whole_option("--seed", metavar="N", help="Seed of all random numbers")]
+
+
+def _parse_seed(option: str, text: str) -> int:
+    number = parse_whole(option, text)
+    if not 0 <= number < 1 << 64:
+        raise UsageError(f"{option} {text}: expected a whole number from 0 to 2^64 - 1")
+    return number
+
+
+Seed = Annotated[int, _parsed(_parse_seed, "N", ("--seed",), "Seed of all random numbers")]
 MetricsAddress = Annotated[
     str | None, typer.Option("--metrics", metavar="ADDR", help="Serve metrics for Prometheus at [ADDRESS:]PORT")
 ]

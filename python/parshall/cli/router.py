@@ -180,9 +180,11 @@ def measure_capacity(
     trials: Annotated[int, count_option("--trials", help="Most trials of the search")] = 100,
     repeats: Annotated[int, count_option("--repeats", help="Repeats of the overload")] = 5,
     resolution: Annotated[
-        float, share_option("--resolution", help="Width of the interval that ends the search")
+        float, share_option("--resolution", help="Width of the interval that ends the search", is_part=True)
     ] = 0.02,
-    loss: Annotated[float, share_option("--loss", help="Share of the packets that a trial may lose")] = 0.0,
+    loss: Annotated[
+        float, share_option("--loss", help="Share of the packets that a trial may lose", is_part=True)
+    ] = 0.0,
     seed: options.Seed = 1,
     router_cpu: _RouterCpu = None,
     sender_cpu: _SenderCpu = None,

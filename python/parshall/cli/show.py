@@ -260,6 +260,10 @@ def _account_lines(account: dict[str, Any] | None) -> Iterator[str]:
     causes = ", ".join(f"{number:,} {cause}" for cause, number in lost.items() if number)
     parts = [f"{name} {account[name]:,}" for name in ("filtered", "thinned", "logged")]
     parts.append(f"lost {sum(lost.values()):,}{f' ({causes})' if causes else ''}")
+    # While a log is written, hooks have counted what the reader has not read.
+    rest = account["seen"] - sum(account[name] for name in ("filtered", "thinned", "logged")) - sum(lost.values())
+    if rest:
+        parts.append(f"under way {rest:,}")
     hooks_ns = account["hooks_ns"]
     hooks = f", hooks {hooks_ns[0]:.0f} to {hooks_ns[1]:.0f} ns" if hooks_ns else ""
     cost = f"cost: reader {account['reader_cpu_share']:.1%} of a CPU{hooks}"

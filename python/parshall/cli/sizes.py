@@ -38,7 +38,7 @@ def command(
     precision: Annotated[int, count_option("--precision", help="Cells of each array of procfs")] = 1000,
     bin: Annotated[int, count_option("--bin", help="Width of a bin, bytes")] = 20,
     outlier: Annotated[
-        float, share_option("--outlier", help="Share of the packets from which a size is an outlier")
+        float, share_option("--outlier", help="Share of the packets from which a size is an outlier", is_part=True)
     ] = 0.002,
     interface: Annotated[
         str | None, typer.Option("-i", "--interface", metavar="IF", help="Network interface, with --from live")
@@ -59,6 +59,9 @@ def command(
         raise UsageError(f"--to {to}: expected one of {', '.join(_TO)}")
     if len(separator) != 1:
         raise UsageError(f"--separator {separator!r}: expected one character")
+    for name, value in (("--interface", interface), ("--netns", netns), ("--duration", duration), ("--count", count)):
+        if value is not None and source != "live":
+            raise UsageError(f"{name}: is for --from live; add it, or leave {name} out")
     if str(output) == "-":
         output = None
     if to == "plot":

@@ -28,6 +28,8 @@ class Rule(NamedTuple):
     needs: tuple[Need, ...] = ()
     optional: tuple[Need, ...] = ()
     uses: tuple[str, ...] = ()
+    # Network namespaces have names in a directory of root's: capabilities alone do not do.
+    is_for_root: bool = False
 
 
 class Command(NamedTuple):
@@ -109,7 +111,12 @@ COMMANDS = {
     "router": Command(
         "parshall.cli.router",
         "Measure a router of this kernel: latency, loss, capacity",
-        Rule(needs=_each("attach.tcx", "attach.xdp_native", "map.array_mmapable"), uses=("testbed", "gen")),
+        # Its links have no delay, so that no discipline is needed.
+        Rule(
+            needs=_each("network.namespace", "link.veth", "attach.tcx", "attach.xdp_native", "map.array_mmapable"),
+            uses=("gen",),
+            is_for_root=True,
+        ),
     ),
     "sizes": Command(
         "parshall.cli.sizes",
@@ -130,12 +137,12 @@ COMMANDS = {
     "lab": Command(
         "parshall.cli.lab",
         "Run studies: experiments with repeats, and their reports",
-        Rule(uses=("testbed", "tcp", "capture", "gen")),
+        Rule(uses=("testbed", "tcp", "capture", "gen"), is_for_root=True),
     ),
     "demo": Command(
         "parshall.cli.demo",
         "Take the tour: measure a testbed, write a report",
-        Rule(uses=("testbed", "tcp")),
+        Rule(uses=("testbed", "tcp"), is_for_root=True),
     ),
     "doctor": Command("parshall.cli.doctor", "Check what this host can do, and what is missing"),
 }
@@ -143,6 +150,7 @@ COMMANDS = {
 # Features that commands build on, without a command of their own.
 FEATURES = {
     "testbed": Rule(
+        is_for_root=True,
         needs=(
             *_each("network.namespace", "link.veth"),
             Need(("qdisc.tbf", "qdisc.htb")),

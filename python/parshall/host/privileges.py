@@ -60,6 +60,11 @@ def require_bpf(command: str, *others: str) -> None:
     """
     require_kernel_side()
     require(command, *others, *_BPF)
+    require_type_information()
+
+
+def require_type_information() -> None:
+    """Raise `ParshallError` unless the kernel has BTF."""
     if not _BTF.exists():
         raise ParshallError(
             f"{_BTF}: the kernel's type information is missing; boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"

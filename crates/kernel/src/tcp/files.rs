@@ -11,6 +11,9 @@ use parshall_core::tcp_log::{LogHeader, LogPart};
 use crate::clock::realtime_ns;
 use crate::log_file;
 
+/// Of a file without rows, before another one begins.
+const AGE_WITHOUT_ROWS: Duration = Duration::from_secs(2);
+
 pub(super) struct LogFiles {
     path: PathBuf,
     header: LogHeader,
@@ -104,15 +107,17 @@ impl LogFiles {
         self.series.as_mut().map_or(Ok(()), FileSeries::make_room)
     }
 
-    /// Whether the file of this size is large enough, or old enough when it has rows.
+    /// Whether the file of this size is large enough, or old enough when it has rows. Without rows it grows by its
+    /// accounts, and a short time keeps a limit below the size of a head from making file after file.
     pub fn is_full(&self, bytes: u64, has_rows: bool) -> bool {
         let Rotation {
             size_bytes,
             time_ns,
             ..
         } = self.rotation;
-        has_rows
-            && (size_bytes.is_some_and(|most| bytes >= most)
-                || time_ns.is_some_and(|most| self.began.elapsed() >= Duration::from_nanos(most)))
+        let age = self.began.elapsed();
+        let is_large = size_bytes.is_some_and(|most| bytes >= most);
+        let is_old = time_ns.is_some_and(|most| age >= Duration::from_nanos(most));
+        is_large && (has_rows || age >= AGE_WITHOUT_ROWS) || is_old && has_rows
     }
 }

@@ -41,6 +41,8 @@ class _Finding:
 
 
 _WORKS = _Finding("works")
+# The remedy of a probe for who is not root.
+_OR_GRANT = "run as root, or grant"
 _CAPABILITIES = re.compile(r"CAP_[A-Z_]+(?:, CAP_[A-Z_]+)*")
 
 
@@ -58,7 +60,10 @@ def _decision(command: str, finding: _Finding) -> Decision:
         for detail, template in details.items():
             names = dict.fromkeys(r.probe for r in of_used if r.probe and _template(r.detail) == template)
             why.append(": ".join(part for part in (used, ", ".join(names), detail) if part))
-    return Decision(command, finding.status, finding.cause, "; ".join(why), "; ".join(filter(None, remedies)))
+    remedy = "; ".join(filter(None, remedies))
+    if RULES[command].is_for_root and remedy.startswith(_OR_GRANT):
+        remedy = "run as root"
+    return Decision(command, finding.status, finding.cause, "; ".join(why), remedy)
 
 
 def _merged(texts: Iterable[str]) -> dict[str, str]:
