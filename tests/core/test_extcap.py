@@ -4,7 +4,9 @@ import re
 
 import pytest
 
+from in_process import parshall
 from parshall.errors import ParshallError, UsageError
+from parshall.host.installation import version
 from parshall.instruments import extcap
 
 SENTENCE = re.compile(r"(extcap|interface|dlt|arg|value) (\{[a-z]+=[^{}]*\})+")
@@ -45,3 +47,8 @@ def test_the_installed_program_is_executable(tmp_path) -> None:
     path = extcap.install(tmp_path / "new")
     assert path.stat().st_mode & 0o111 == 0o111
     assert "parshall extcap" in path.read_text()
+
+
+def test_the_command_says_its_version_in_one_field() -> None:
+    first = parshall("extcap", "--extcap-interfaces").stdout.splitlines()[0]
+    assert first == f"extcap {{version={version()}}}{{display=Parshall: capture through a shared ring}}"

@@ -45,7 +45,7 @@ def command(
         show(extcap.install(directory or extcap.default_directory()))
         return 0
     if interfaces:
-        from parshall.cli.main import version
+        from parshall.host.installation import version
 
         names = [name for _, name in socket.if_nameindex()]
         show(*extcap.interface_lines(version(), names, rings()))
