@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from in_process import parshall
 from parshall.cli import cpu
+from parshall.instruments import cpu as instrument
 
 PARSHALL = [sys.executable, "-m", "parshall"]
 
@@ -72,3 +74,12 @@ def test_trim_ignores_lines_of_cpus_and_programs(tmp_path, machine):
     plain.write_text("\n".join(kept))
     full.write_text("\n".join([*lines, "hook tcp_egress (program 7): 1,000 runs of 300 ns, 2.0 % of a CPU"]))
     assert run("-a", "trim", str(full)).stdout == run("-a", "trim", str(plain)).stdout != ""
+
+
+def test_a_time_without_a_tick_is_not_called_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    still = {"cpu": (7,) * 8, "cpu0": (7,) * 8}
+    monkeypatch.setattr(instrument, "read_ticks", lambda: still)
+    answer = parshall("cpu", "-d", "50ms", "--interval", "20ms")
+    assert answer.returncode == 0
+    assert "nothing was measured: the kernel counted no time of the CPUs" in answer.stderr
+    assert "never below" not in answer.stderr

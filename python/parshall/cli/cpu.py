@@ -142,7 +142,7 @@ def _profile(
             report["hooks"] = [asdict(hook) for hook in hook_list]
         print(json.dumps(report), file=out)
     else:
-        _print_summary(out, stretch.summary, machine, limit, quiet)
+        _print_summary(out, stretch.summary, machine, limit, quiet, is_empty=not profile.lines)
         for hook in hook_list:
             show(cpu.hook_line(hook), file=out)
         if hooks and not hook_list:
@@ -195,10 +195,14 @@ def _print_line(out: IO[Any], profile: cpu.Profile, line: cpu.Usage, per_cpu: bo
                 show(f"{name} {render(latest)}", file=out)
 
 
-def _print_summary(out: IO[Any], summary: cpu.Summary | None, machine: bool, limit: float, quiet: bool) -> None:
+def _print_summary(
+    out: IO[Any], summary: cpu.Summary | None, machine: bool, limit: float, quiet: bool, *, is_empty: bool = False
+) -> None:
     show("---Summary---", file=out)
     if summary is None:
-        if not quiet:
+        if not quiet and is_empty:
+            say("cpu", "nothing was measured: the kernel counted no time of the CPUs meanwhile; measure for longer")
+        elif not quiet:
             say("cpu", f"idle was never below {limit:g} %; see --limit and --all")
         return
     for name, usage in (("Min", summary.minimum), ("Max", summary.maximum), ("Avg", summary.average)):
