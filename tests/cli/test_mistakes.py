@@ -24,6 +24,10 @@ MISTAKES = [
         ("model", "run", "single-queue", "--batches", "4", "--replications", "3"),
         "--batches: given beside --replications",
     ),
+    (
+        ("router", "capacity", "--sizes", "9000"),
+        "--sizes 9000: links of the testbed take packets of at most 1500 bytes",
+    ),
     (("router", "capacity", "--loss", "2"), "--loss 2: expected a share from 0 to below 1, such as 0.02 or 2%"),
     (("sizes", "imix", "--outlier", "200%"), "--outlier 200%: expected a share from 0 to below 1"),
     (("sizes", "imix", "-i", "nosuchif"), "--interface: is for --from live; add it, or leave --interface out"),

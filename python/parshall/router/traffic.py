@@ -23,6 +23,9 @@ KINDS = tuple(GAPS)
 PACED = tuple(kind for kind in KINDS if kind != "none")
 
 
+MTU_BYTES = 1500
+
+
 @dataclass(frozen=True)
 class Traffic:
     """A workload.
@@ -53,6 +56,9 @@ class Traffic:
             raise UsageError(f"--pps {self.pps:g}: expected a rate above 0")
         if not 1 <= self.flows <= 250:
             raise UsageError(f"--flows {self.flows}: expected 1 to 250")
+        # Here, since the generator would name an interface of the testbed, which is none of the user's.
+        if self.sizes.isdecimal() and int(self.sizes) > MTU_BYTES:
+            raise UsageError(f"--sizes {self.sizes}: links of the testbed take packets of at most {MTU_BYTES} bytes")
 
     @property
     def gap(self) -> str:
