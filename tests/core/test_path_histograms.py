@@ -148,7 +148,9 @@ def test_a_file_of_histograms_makes_a_report(values: np.ndarray, tmp_path: Path)
     # A time is that of a stage, and not the time that had passed until then.
     assert '<th scope="col">stage, since the stage before</th>' in text
     # On a phone, a path is a heading above the rows of its stages, and their length is bounded.
-    table = text[text.index('<div class="wide tall" tabindex="0">\n  <table class="stages">') :].partition("</table>")[0]
+    table = text[text.index('<div class="wide tall" tabindex="0">\n  <table class="stages">') :].partition("</table>")[
+        0
+    ]
     assert re.findall(r'class="group"><th scope="rowgroup" colspan="8">(.*?)</th>', table) == ["forwarded"]
     assert re.findall(r'<th scope="row">(.*?)</th>', table) == ["receive", "queue", "start_xmit", "whole"]
     assert "until stage" not in (tmp_path / "report/figures/x-waits-forwarded.svg").read_text()
