@@ -169,6 +169,7 @@ def test_readers_of_rings_are_on_the_page_after_the_privileges_were_given_up(
         account = json.loads(capture.end().stdout)["ledger"]["subscribers"][0]["interfaces"]
         assert sum(one["logged"] for one in account) == 3
         until("it has gone", lambda: not line())
+        assert live.end(signal.SIGINT).returncode == 0
 
 
 def test_the_account_on_the_page_is_that_of_the_log(
@@ -205,6 +206,7 @@ def test_the_account_on_the_page_is_that_of_the_log(
         assert text("hooks") == (f"{min(timed):.0f} to {max(timed):.0f} ns" if timed else "not measured")
         states = log.flow_states().table()
         assert text("open") == f"{int((~states['ended']).sum()):,}"
+        assert live.end(signal.SIGINT).returncode == 0
 
 
 def test_a_generator_and_a_study_are_on_the_page_while_they_run(
@@ -241,6 +243,7 @@ def test_a_generator_and_a_study_are_on_the_page_while_they_run(
             laboratory.send_signal(signal.SIGINT)
             laboratory.communicate(timeout=60)
         until("it has gone", lambda: not line_of(laboratory))
+        assert live.end(signal.SIGINT).returncode == 0
 
 
 def test_drops_of_packets_are_on_the_page_as_the_kernel_counts_them(
