@@ -1,4 +1,4 @@
-"""Notes of commands that run: they come, change and go with their process, and nobody else's are believed."""
+"""Notes of running commands: each goes with its process, and only those of root are read."""
 
 import fcntl
 import json
@@ -94,7 +94,7 @@ from parshall.host import running
 running.DIRECTORY = Path({str(directory)!r})
 for number in range(400):
     with running.Note("gen") as note:
-        assert (running.DIRECTORY / note._name).exists()
+        assert note._path.exists()
 """
     processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
     assert [process.wait() for process in processes] == [0] * 4

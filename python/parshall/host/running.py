@@ -8,11 +8,12 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from parshall.errors import printable
+from parshall.errors import UsageError, printable
+from parshall.host.input_file import open_regular
 
 DIRECTORY = Path("/run/parshall/running")
 _NOTE_BYTES_MAX = 64 << 10
@@ -39,8 +40,8 @@ class Note:
         self._command = command
         self._began_s = time.time()
         self._bytes = 0
-        self._directory = self._file = -1
-        self._name = ""
+        self._file = -1
+        self._path: Path | None = None
         # A process in a container has the same user number, and its own /run.
         if os.geteuid() == 0:
             with contextlib.suppress(OSError):
@@ -52,31 +53,33 @@ class Note:
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
                 path.chmod(0o755)
-        self._directory = _open_directory()
-        for name in _names(self._directory):
+        for path in _paths():
             # Of processes that were killed.
-            with contextlib.suppress(OSError), _opened(self._directory, name) as (_, is_kept):
+            with contextlib.suppress(OSError, UsageError), _opened(path) as (_, is_kept):
                 if not is_kept:
-                    os.unlink(name, dir_fd=self._directory)
-        name = f"{os.getpid()}-{secrets.token_hex(4)}"
+                    path.unlink()
+        path = DIRECTORY / f"{os.getpid()}-{secrets.token_hex(4)}"
         # It has a name when it is locked: before, it would look as if its process had ended.
-        self._file = os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=self._directory)
+        self._file = os.open(DIRECTORY, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.link(f"/proc/self/fd/{self._file}", name, dst_dir_fd=self._directory, follow_symlinks=True)
-        self._name = name
+        directory = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Python follows the link to the file only when it is given a directory.
+            os.link(f"/proc/self/fd/{self._file}", path.name, dst_dir_fd=directory, follow_symlinks=True)
+        finally:
+            os.close(directory)
+        self._path = path
 
     def __enter__(self) -> "Note":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._name:
+        if self._path is not None:
             with contextlib.suppress(OSError):
-                os.unlink(self._name, dir_fd=self._directory)
+                self._path.unlink()
         if self._file >= 0:
             os.close(self._file)
-        if self._directory >= 0:
-            os.close(self._directory)
-        self._directory = self._file = -1
+        self._file, self._path = -1, None
 
     def write(self, text: str, statements: Sequence[Mapping[str, Any]] = ()) -> None:
         """Say what is done now.
@@ -88,7 +91,7 @@ class Note:
         statements : sequence of mapping
             Those of a study: ``source``, ``low``, ``high``, ``limit`` (or None), ``unit`` and ``is_same``.
         """
-        if not self._name:
+        if self._path is None:
             return
         note = {
             "command": self._command,
@@ -100,7 +103,7 @@ class Note:
         }
         # Bytes of file names that are no text keep their escapes.
         content = json.dumps(note, ensure_ascii=False).encode(errors="backslashreplace")
-        # Spaces over what was longer: whoever reads meanwhile must not find the end of an older note.
+        # As long as the longest one before, so that a reader does not find the end of an older note.
         padded = content.ljust(self._bytes)
         self._bytes = len(padded)
         with contextlib.suppress(OSError):
@@ -118,58 +121,40 @@ def listed() -> list[dict[str, Any]]:
     """
     found = []
     try:
-        directory = _open_directory()
+        paths = _paths()
     except OSError:
         return []
-    try:
-        names = sorted(_names(directory))
-        for name in names[:_NOTES_MAX]:
-            # It may end meanwhile, or have been read while it was written.
-            with contextlib.suppress(OSError, ValueError, RecursionError), _opened(directory, name) as (file, is_kept):
-                if is_kept and (note := _checked(json.loads(os.pread(file, _NOTE_BYTES_MAX, 0)))):
-                    found.append(note)
-    finally:
-        os.close(directory)
+    for path in paths[:_NOTES_MAX]:
+        # It may end meanwhile, or have been read while it was written.
+        with contextlib.suppress(OSError, UsageError, ValueError, RecursionError), _opened(path) as (file, is_kept):
+            if is_kept and (note := _checked(json.loads(file.read(_NOTE_BYTES_MAX)))):
+                found.append(note)
     found.sort(key=lambda note: float(note["began_s"]))
-    if len(names) > _NOTES_MAX:
+    if len(paths) > _NOTES_MAX:
         rest = {"pid": 0, "began_s": time.time(), "statements": [], "more_statements": 0}
-        found.append({"command": "", **rest, "text": f"and {len(names) - _NOTES_MAX} more"})
+        found.append({"command": "", **rest, "text": f"and {len(paths) - _NOTES_MAX} more"})
     return found
 
 
-def _open_directory() -> int:
-    """Open the directory; `OSError` where it is not root's alone: others could say there what they like."""
+def _paths() -> list[Path]:
+    """Return the notes; `OSError` where their directory is not root's alone: others could say there what they like."""
     for path in (DIRECTORY.parent, DIRECTORY):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        status = os.fstat(descriptor)
-        if status.st_uid != 0 or status.st_mode & 0o022:
-            os.close(descriptor)
-            raise PermissionError(f"{path} is not root's alone")
-        if path is DIRECTORY:
-            return descriptor
-        os.close(descriptor)
-    raise AssertionError("the loop ends with the directory")
-
-
-def _names(directory: int) -> list[str]:
-    return os.listdir(directory)
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != 0 or status.st_mode & 0o022:
+            raise PermissionError(f"{path} is not a directory of root alone")
+    return sorted(DIRECTORY.iterdir())
 
 
 @contextlib.contextmanager
-def _opened(directory: int, name: str) -> Any:
-    """Open a note; yields its descriptor, and whether its process keeps it."""
-    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ValueError(f"{name} is no file")
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
+    """Open a note; yields its file, and whether its process keeps it."""
+    with open_regular(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             yield file, True
         else:
             yield file, False
-    finally:
-        os.close(file)
 
 
 def _checked(note: Any) -> dict[str, Any] | None:

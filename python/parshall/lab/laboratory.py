@@ -103,7 +103,7 @@ def estimate_s(study: Study, runs: list[dict[str, Any]], *, is_quick: bool) -> f
 
 
 def _kind(planned: Mapping[str, Any]) -> str:
-    """Return what tells a run from the others of its block; each block has the same."""
+    """Return a key that runs of the same level and control share, in every block."""
     return repr([planned["level"], planned["control"], planned.get("states")])
 
 

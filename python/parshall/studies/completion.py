@@ -1,5 +1,7 @@
 """Completion: how long short flows take beside one that fills the link, by the discipline of its queue."""
 
+from collections.abc import Callable
+
 from parshall.lab import (
     Figure,
     Finding,
@@ -67,32 +69,14 @@ def at(discipline: str, load: int = LOADS[0]) -> dict:
     return {"discipline": discipline, "load": load}
 
 
-def isolates(table: Table) -> Finding:
-    """FQ-CoDel: traffic at a low rate, as web pages, does not wait behind the flow that fills the link."""
-    return table.judge(
-        "short",
-        at(PLAIN),
-        at(FQ_CODEL),
-        -1,
-        margin=MUCH,
-        form=",.0f",
-        what=f"median of flows up to {SHORT_BYTES_MAX:,} bytes, {FQ_CODEL} instead of {PLAIN}",
-        reason="the other flow does not fill the plain queue here",
-    )
+def isolates(measure: str, what: str, reason: str) -> Callable[[Table], Finding]:
+    """Return the check that short flows, as web pages, do not wait behind the flow that fills the link."""
+    words = f"{what} of flows up to {SHORT_BYTES_MAX:,} bytes, {FQ_CODEL} instead of {PLAIN}"
 
+    def check(table: Table) -> Finding:
+        return table.judge(measure, at(PLAIN), at(FQ_CODEL), -1, margin=MUCH, form=",.0f", what=words, reason=reason)
 
-def tail_isolates(table: Table) -> Finding:
-    """The same of the slowest short flows."""
-    return table.judge(
-        "short_p90",
-        at(PLAIN),
-        at(FQ_CODEL),
-        -1,
-        margin=MUCH,
-        form=",.0f",
-        what=f"90th percentile of flows up to {SHORT_BYTES_MAX:,} bytes, {FQ_CODEL} instead of {PLAIN}",
-        reason="short flows lose packets behind both",
-    )
+    return check
 
 
 def shape(table: Table) -> str:
@@ -147,12 +131,12 @@ study = Study(
         Statement(
             "RFC 8290, abstract",
             "FQ-CoDel isolates low-rate traffic, such as web traffic, from a flow that fills the link",
-            isolates,
+            isolates("short", "median", "the other flow does not fill the plain queue here"),
         ),
         Statement(
             "RFC 8290, abstract, tail",
             "FQ-CoDel reduces the impact of bursts of other flows, also for the slowest tenth of short flows",
-            tail_isolates,
+            isolates("short_p90", "90th percentile", "short flows lose packets behind both"),
         ),
     ],
 )
