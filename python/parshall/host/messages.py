@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 from parshall.errors import printable
-from parshall.host.running import Note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,6 +55,9 @@ def progress_line(command: str, what: str, *, quiet: bool = False) -> Iterator[C
     The line comes after a second, or with another text, and goes at the end. Yields a function that takes the text.
     What it says is a note for others, too.
     """
+    # The help text needs messages, and no notes.
+    from parshall.host.running import Note
+
     with Note(command) as note:
         note.write(what)
         if quiet or not sys.stderr.isatty():

@@ -5,7 +5,6 @@ import fcntl
 import json
 import math
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +57,7 @@ class Note:
             with contextlib.suppress(OSError, UsageError), _opened(path) as (_, is_kept):
                 if not is_kept:
                     path.unlink()
-        path = DIRECTORY / f"{os.getpid()}-{secrets.token_hex(4)}"
+        path = DIRECTORY / f"{os.getpid()}-{os.urandom(4).hex()}"
         # It has a name when it is locked: before, it would look as if its process had ended.
         self._file = os.open(DIRECTORY, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
