@@ -25,5 +25,10 @@ def test_the_account_is_an_equation_also_while_a_log_is_written(seen: int, rest:
     assert line == f"seen {seen:,} = filtered 100 + thinned 0 + logged 950 + {lost}{rest}; {cost}"
 
 
+def test_one_time_of_hooks_is_no_range() -> None:
+    (line,) = _account_lines(ACCOUNT | {"hooks_ns": [581.2, 580.9]})
+    assert line.endswith(", hooks 581 ns")
+
+
 def test_before_the_first_account_there_is_none() -> None:
     assert list(_account_lines(None)) == ["no account yet"]

@@ -127,8 +127,8 @@ def test_ctrl_c_ends_the_compilation_of_a_filter(lonely: Any, until: Any, tmp_pa
         (("-i", "lo", "--group", "nobody-has-it"), "--group nobody-has-it: no such group"),
         (("-i", "lo", "--join", "other"), "--join other: a ring has its interfaces already; leave out -i"),
         (("-i", "lo", "--format", "erf"), "--format erf: expected pcapng or pcap"),
-        (("-i", "lo", "--rotate-files", "3"), "--rotate-files 3: give --rotate-size or --rotate-time, too"),
-        (("-i", "lo", "--keep", "1h"), "--keep 3600: give --rotate-size or --rotate-time, too"),
+        (("-i", "lo", "--rotate-files", "3"), "--rotate-files: give --rotate-size or --rotate-time, too"),
+        (("-i", "lo", "--keep", "1h"), "--keep: give --rotate-size or --rotate-time, too"),
         (
             ("-i", "lo", "--rotate-size", "1M", "--rotate-files", "0"),
             "--rotate-files 0: must be above 0; expected a number such as",

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from parshall.cli.gen_receive import reception_lines
+
 pytestmark = pytest.mark.kernel
 
 
@@ -84,6 +86,23 @@ def test_the_receiver_counts_lost_packets(xdp_link):
     Generator(link.interface(sender), netns=sender.path, **options).wait()
     account = account_of(program)
     assert (account["received"], account["lost"]) == (3000, 2000)
+
+
+def test_a_receiver_of_another_port_says_so(xdp_link):
+    from parshall.instruments.generate import Generator
+
+    sender, receiver, link = xdp_link
+    program = receiving(receiver, link, "--count", "300", "--duration", "3", "--dport", "7")
+    Generator(link.interface(sender), netns=sender.path, sizes="80", count=300, stamp=True).wait()
+    output, errors = program.communicate(timeout=60)
+    assert program.returncode == 1, errors
+    account = json.loads(output)
+    assert (account["received"], account["lost"]) == (0, 300) and account["others"] >= 300
+    assert account["filter"] == "ip and udp dst portrange 7-7"
+    (said,) = (line for line in reception_lines(account) if "match" in line)
+    assert (
+        "packets came that did not match 'ip and udp dst portrange 7-7': give the --dst, --protocol and --dport" in said
+    )
 
 
 @pytest.mark.parametrize("option", [["--pps", "5k"], ["--stamp"], ["--vlan", "7"]])

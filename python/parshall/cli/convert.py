@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.options import numbers_option, time_option
+from parshall.cli.options import Accepted, numbers_option, time_option
 from parshall.errors import UsageError
 from parshall.host.messages import progress_line, say, show
 from parshall.host.stopping import exiting_on_signals
@@ -19,6 +19,8 @@ COMMAND_SETTINGS = {
     "epilog": f"Formats: {', '.join(FORMATS)}. Without -o, text goes to standard output when it is not a terminal; "
     "otherwise the file is LOG with another suffix.",
 }
+# Nanoseconds in 63 bits.
+_INTERVALS = Accepted("a time from 1ns to 292 years", lambda time_s: 0 < round(time_s * 1e9) < 1 << 63)
 
 
 def command(
@@ -26,7 +28,8 @@ def command(
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="Format, see below")],
     output: options.OutputFile = None,
     every: Annotated[
-        float | None, time_option("--every", help="web10g: poll the flows at this interval, for example 1ms")
+        float | None,
+        time_option("--every", help="web10g: poll the flows at this interval, for example 1ms", accepted=_INTERVALS),
     ] = None,
     flow: Annotated[Any, numbers_option("--flow", help="Only these flows, by number: 2, 2,5 or 2-5")] = None,
     quiet: options.Quiet = False,
@@ -38,8 +41,6 @@ def command(
     path = _output(log, to, output, as_json)
     refuse_input(path, files_of(log))
     every_ns = None if every is None else round(every * 1e9)
-    if every_ns is not None and not 0 < every_ns < 1 << 63:
-        raise UsageError(f"--every {every:g} s: expected a time from 1ns to 292 years")
     # Without a file, the rows may go to the same terminal.
     with exiting_on_signals(), progress_line("convert", f"reading {log}", quiet=quiet or path is None):
         result = convert(log, to, path, every_ns=every_ns, flows=flow or ())

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.options import percent_option, time_option
+from parshall.cli.options import Accepted, percent_option, time_option
 from parshall.errors import CommandError, UsageError
 from parshall.host import privileges
 from parshall.host.command import exit_status
@@ -32,13 +32,16 @@ COMMAND_SETTINGS = {
     "With CMD, the profile ends when CMD ends; the exit status is that of CMD.",
 }
 _CANNOT_RUN = 127
+_INTERVALS = Accepted("a time from 10ms to 1h", lambda time_s: 0.01 <= time_s <= 3600)
 
 
 def command(
     cmd: Annotated[
         list[str] | None, typer.Argument(metavar="[trim FILE | -- CMD...]", help="File to summarise, or CMD to run")
     ] = None,
-    interval: Annotated[float, time_option("--interval", help="Time between two samples: 0.5, 500ms")] = 0.5,
+    interval: Annotated[
+        float, time_option("--interval", help="Time between two samples: 0.5, 500ms", accepted=_INTERVALS)
+    ] = 0.5,
     limit: Annotated[float, percent_option("-l", "--limit", help="Summarise while idle is below this")] = 95.0,
     all_lines: Annotated[bool, typer.Option("-a", "--all", help="Summarise the whole time")] = False,
     duration: options.Duration = None,
@@ -52,8 +55,6 @@ def command(
     as_json: options.Json = False,
 ) -> int:
     """Measure how the CPUs spend their time, and the average while they were busy."""
-    if not 0.01 <= interval <= 3600:
-        raise UsageError(f"--interval {interval:g}: expected a time from 10ms to 1h")
     if not 0 < limit <= 100:
         raise UsageError(f"--limit {limit}: expected percent above 0 and up to 100")
     # Above 100, so that intervals with exactly 100 % idle are included.

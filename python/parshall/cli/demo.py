@@ -7,25 +7,26 @@ from pathlib import Path
 from typing import Annotated
 
 from parshall.cli import options
-from parshall.cli.options import time_option
+from parshall.cli.options import Accepted, time_option
 from parshall.cli.report import TESTBED_FILE
-from parshall.errors import UsageError
 from parshall.host.ledger_text import ledger_lines
 from parshall.host.messages import say, show
 from parshall.host.quantities import many
 from parshall.host.stopping import Stopping, exiting_on_signals
 from parshall.host.whole_file import write_whole
 
+_DURATIONS = Accepted("at most 1h", lambda time_s: time_s <= 3600)
+
 
 def command(
     output: options.OutputDirectory = Path("parshall-demo"),
-    duration: Annotated[float, time_option("-d", "--duration", help="Time that the flows send: 90, 10m")] = 10.0,
+    duration: Annotated[
+        float, time_option("-d", "--duration", help="Time that the flows send: 90, 10m", accepted=_DURATIONS)
+    ] = 10.0,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> int:
     """Let a CUBIC and a BBR flow compete on a testbed, log both ends, and write a report."""
-    if duration > 3600:
-        raise UsageError(f"--duration {duration:g}: expected at most 1h")
     started_s = time.monotonic()
 
     def report_step(text: str) -> None:

@@ -10,6 +10,7 @@ import typer
 from parshall.cli import confinement
 from parshall.errors import UsageError
 from parshall.host.messages import report_start, show
+from parshall.host.quantities import many
 from parshall.host.stopping import Stopping
 
 # Parameters that apply to a receiver.
@@ -61,6 +62,12 @@ def reception_lines(account: dict[str, Any]) -> Iterator[str]:
     )
     if account["capture_lost"]:
         yield f"          {account['capture_lost']:,} of the lost arrived, and were lost by the capture"
+    if account["others"] and not account["received"]:
+        others = many(account["others"], "packet")
+        yield (
+            f"          {others} came that did not match {account['filter']!r}: give the --dst, --protocol and --dport "
+            "of the sender"
+        )
     if account["too_short"] or account["foreign"]:
         yield f"          in addition {account['too_short'] + account['foreign']:,} packets without a stamp of this run"
     if account["latency_ns"]:

@@ -13,7 +13,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.confinement import confine
-from parshall.cli.options import count_option, share_option, size_option, time_option
+from parshall.cli.options import Accepted, count_option, share_option, size_option, time_option
 from parshall.errors import UsageError
 from parshall.host import privileges
 from parshall.host.messages import report_start, say, show
@@ -38,6 +38,7 @@ _KEEP_S = 900.0
 _MEMORY_BYTES = 256 << 20
 _MEMORY_BYTES_MIN = 1 << 20
 _POLL_S = 0.1
+_SHARES = Accepted("a share of the time above 0, at most 1, such as 0.05 or 5%", lambda share: 0 < share <= 1)
 
 
 def command(
@@ -63,7 +64,8 @@ def command(
         Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for spans that are saved")
     ] = Path(),
     path: Annotated[
-        float | None, share_option("--path", help="Measure the path of packets, too, this share of the time")
+        float | None,
+        share_option("--path", help="Measure the path of packets, too, this share of the time", accepted=_SHARES),
     ] = None,
     ppl: Annotated[int, count_option("--ppl", help="Log every N-th packet of each flow")] = 1,
     port: options.Ports = None,
@@ -89,8 +91,6 @@ def command(
         given = [name for name, value in chosen.items() if value] + (["ppl"] if ppl != 1 else [])
         if given:
             raise UsageError(f"--{given[0]}: chooses what is logged, and {log} is a log; leave one or the other out")
-    if path is not None and not 0 < path <= 1:
-        raise UsageError(f"--path {path:g}: expected a share of the time above 0, at most 1, such as 0.05 or 5%")
     if not output.is_dir():
         raise UsageError(f"-o {output}: is no directory; name one that exists")
     if tui and not (sys.stdin.isatty() and sys.stderr.isatty()):

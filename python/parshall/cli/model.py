@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.options import count_option, latency_option, share_option, span_option, time_option
+from parshall.cli.options import Accepted, count_option, latency_option, share_option, span_option, time_option
 from parshall.errors import UsageError
 from parshall.host.messages import progress_line, report_start, say, show, show_paragraphs
 from parshall.host.quantities import many
@@ -43,7 +43,11 @@ _Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="CSV file for the table; - is standard output")
 ]
 
+_CONFIDENCES = Accepted("a share between 0 and 1, such as 0.95 or 95%", lambda share: 0 < share < 1)
+_LOSSES = Accepted("a share of the packets from 0 to 1, such as 0.001 or 0.1%", lambda share: 0 <= share <= 1)
 _SEARCHING = "searching, one simulation after the other"
+# A quarter of the model time of each step of a search, seconds.
+_STEP_S = 4.0
 
 # unit -> (parameter, factor); kpps before pps, which it ends with
 _LOAD_UNITS = {
@@ -95,7 +99,9 @@ def run_model(
         float | None,
         share_option("--precision", help="Run until intervals at sinks are this narrow: 0.01"),
     ] = None,
-    confidence: Annotated[float, share_option("--confidence", help="Confidence level of the intervals")] = 0.95,
+    confidence: Annotated[
+        float, share_option("--confidence", help="Confidence level of the intervals", accepted=_CONFIDENCES)
+    ] = 0.95,
     seed: options.Seed = 1,
     threads: Annotated[int | None, count_option("--threads", help="Number of threads [default: all cores]")] = None,
     trace: Annotated[
@@ -117,8 +123,6 @@ def run_model(
         raise UsageError("--batches 1: expected 2 or more")
     if batches is not None and replications is not None:
         raise UsageError("--batches: given beside --replications; give one of them")
-    if not 0 < confidence < 1:
-        raise UsageError(f"--confidence {confidence:g}: expected a share between 0 and 1, such as 0.95 or 95%")
     with _progress(f"running {model}"):
         results = run(
             build_network(model, settings, load, calibration),
@@ -309,14 +313,17 @@ def plan_capacity(
     model: _OptionalModel = None,
     settings: _Settings = None,
     sink: _Sink = None,
-    loss: Annotated[float, share_option("--loss", help="Maximum loss (fraction of packets)")] = 1e-3,
+    loss: Annotated[float, share_option("--loss", help="Maximum loss (fraction of packets)", accepted=_LOSSES)] = 1e-3,
     p99: Annotated[float | None, latency_option("--p99", help="Maximum 99th percentile of latency: 300us")] = None,
     find: Annotated[
         str | None,
         typer.Option("--find", metavar="NAME", help="Largest load_pps, load_mbps, load_factor; or smallest NAME"),
     ] = None,
     load: _Load = None,
-    duration: Annotated[float, time_option("-d", "--duration", help="Model time of each step, times 4")] = 4.0,
+    duration: Annotated[
+        float | None,
+        time_option("-d", "--duration", help="Model time of each step, times 4 [default: 4s; 1s with --calibration]"),
+    ] = None,
     precision: Annotated[
         float | None,
         share_option("--precision", help="Lengthen runs until the interval is this narrow: 0.02"),
@@ -329,8 +336,6 @@ def plan_capacity(
     as_json: options.Json = False,
 ) -> None:
     """Find the largest load, or the smallest clock or queue, within limits of loss and latency."""
-    if not 0 <= loss <= 1:
-        raise UsageError(f"--loss {loss:g}: expected a share of the packets from 0 to 1, such as 0.001 or 0.1%")
     if calibration is not None:
         from parshall.cli import model_calibration
 
@@ -342,10 +347,11 @@ def plan_capacity(
         offered = float(found["load_pps"]) if "load_pps" in found else None
         if load is not None and offered is None:
             raise UsageError(f"--load {load}: expected packets per second with --calibration: 300kpps")
-        with _progress(_SEARCHING):
-            rows = model_calibration.plan(
-                calibration, loss, None if p99 is None else p99 * 1e6, offered, duration_s=duration, seed=seed
-            )
+        limits_us = None if p99 is None else p99 * 1e6
+        length: dict[str, Any] = {} if duration is None else {"duration_s": duration}
+        report_start("model plan", _SEARCHING, quiet=False)
+        with progress_line("model", _SEARCHING) as say_step:
+            rows = model_calibration.plan(calibration, loss, limits_us, offered, seed=seed, say=say_step, **length)
         if not as_json:
             rows = [{name: "unknown" if value is None else value for name, value in row.items()} for row in rows]
         _table(rows, as_json)
@@ -358,21 +364,21 @@ def plan_capacity(
     from parshall.model.variation import LOAD_FACTOR
 
     chosen, limits = _settings(settings), Limits(loss, None if p99 is None else round(p99 * 1e6, 3))
-    common: dict[str, Any] = {"duration_s": duration, "seed": seed, "sink": sink, "within": precision}
+    common: dict[str, Any] = {"duration_s": duration or _STEP_S, "seed": seed, "sink": sink, "within": precision}
     is_load = find is None or find in LOADS
     if is_load:
         if load is not None:
             raise UsageError(f"--load {load}: the search is for the load; leave it out, or --find another parameter")
-        with _progress(_SEARCHING):
-            answer = greatest_load(model, limits, settings=chosen, unit=find, **common)
+        with _search(find or "load") as on_trial:
+            answer = greatest_load(model, limits, settings=chosen, unit=find, on_trial=on_trial, **common)
         find = find or ("load_pps" if model in MODELS else LOAD_FACTOR)
     else:
         if load is not None:
             if model not in MODELS:
                 raise UsageError(f"--load {load}: works with built-in models only; for {model}, --set load_factor=1.5")
             chosen = {key: value for key, value in chosen.items() if key not in LOADS} | parse_load(load)
-        with _progress(_SEARCHING):
-            answer = smallest(model, str(find), limits, settings=chosen, **common)
+        with _search(str(find)) as on_trial:
+            answer = smallest(model, str(find), limits, settings=chosen, on_trial=on_trial, **common)
     _warn_of_width(str(find), answer, limits)
     ends = {"low": answer.low, "high": answer.high, "confidence": answer.confidence}
     row: dict[str, Any] = {str(find): answer.value, **ends, **summary_rows(answer.results, sink)[0]}
@@ -529,6 +535,13 @@ def _progress(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int]
     """While entered, show on a terminal what is done; yields a function that takes how many are done, of how many."""
     with progress_line("model", what, quiet=quiet) as show_text:
         yield lambda done, total: show_text(f"{what}: {done} of {total}")
+
+
+@contextmanager
+def _search(what: str) -> Iterator[Callable[[float, int], None]]:
+    """While entered, show on a terminal what a search tries; yields a function that takes the value, and how many."""
+    with progress_line("model", _SEARCHING) as show_text:
+        yield lambda value, done: show_text(f"searching: {what} {value:.6g}, after {many(done, 'other')} of some 30")
 
 
 def _plain(text: str) -> str:

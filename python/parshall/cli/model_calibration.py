@@ -89,16 +89,14 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
     return table
 
 
-def plan(
-    path: Path, loss: float, p99_us: float | None, pps: float | None, *, duration_s: float, seed: int
-) -> list[dict[str, Any]]:
+def plan(path: Path, loss: float, p99_us: float | None, pps: float | None, **options: Any) -> list[dict[str, Any]]:
     """Return the answers for the router of a calibration."""
     from parshall.router.calibration import Calibration
     from parshall.router.plan import plan as answer
 
     calibration = Calibration.read(path)
     _warn(calibration, "plan")
-    return answer(calibration, loss=loss, p99_us=p99_us, pps=pps, duration_s=duration_s, seed=seed)
+    return answer(calibration, loss=loss, p99_us=p99_us, pps=pps, **options)
 
 
 def napi(path: Path) -> dict[str, str | float]:

@@ -5,7 +5,7 @@ The table in ``CONTRIBUTING.md`` lists the conventions; ``tests/cli/test_convent
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -37,19 +37,41 @@ _KINDS = {
 }
 
 
+class Accepted(NamedTuple):
+    """The numbers that an option accepts; a refusal has the text as it was typed."""
+
+    expected: str
+    """What is expected, after the word."""
+    holds: Callable[[float], bool]
+    """Whether a number is accepted."""
+
+
+PART = Accepted("a share from 0 to below 1, such as 0.02 or 2%", lambda share: 0 <= share < 1)
+
+
 def _parsed(
-    parse: Callable[[str, str], Any], metavar: str, names: tuple[str, ...], help: str, shows_default: bool = True
+    parse: Callable[[str, str], Any],
+    metavar: str,
+    names: tuple[str, ...],
+    help: str,
+    shows_default: bool = True,
+    accepted: Accepted | None = None,
 ) -> Any:
-    def convert(value: Any) -> Any:
+    def convert(text: Any) -> Any:
         # Typer passes the parameter's default, too.
-        return parse(names[-1], value) if isinstance(value, str) else value
+        if not isinstance(text, str):
+            return text
+        value = parse(names[-1], text)
+        if accepted and not accepted.holds(value):
+            raise UsageError(f"{names[-1]} {text}: expected {accepted.expected}")
+        return value
 
     return typer.Option(*names, metavar=metavar, help=help, parser=convert, show_default=shows_default)
 
 
-def time_option(*names: str, help: str) -> Any:
+def time_option(*names: str, help: str, accepted: Accepted | None = None) -> Any:
     """Return an option that takes a time: ``90``, ``500ms``, ``10m``; the parameter has seconds."""
-    return _parsed(parse_seconds, "TIME", names, help)
+    return _parsed(parse_seconds, "TIME", names, help, accepted=accepted)
 
 
 def latency_option(*names: str, help: str) -> Any:
@@ -104,16 +126,9 @@ def whole_option(*names: str, metavar: str, help: str, shows_default: bool = Tru
     return _parsed(parse_whole, metavar, names, help, shows_default)
 
 
-def share_option(*names: str, help: str, is_part: bool = False) -> Any:
-    """Return an option that takes a share of a whole: ``0.6``, ``60%``; `is_part`: of less than all of it."""
-
-    def parse(option: str, text: str) -> float:
-        share = parse_fraction(option, text)
-        if is_part and not 0 <= share < 1:
-            raise UsageError(f"{option} {text}: expected a share from 0 to below 1, such as 0.02 or 2%")
-        return share
-
-    return _parsed(parse, "SHARE", names, help)
+def share_option(*names: str, help: str, accepted: Accepted | None = None) -> Any:
+    """Return an option that takes a share of a whole: ``0.6``, ``60%``."""
+    return _parsed(parse_fraction, "SHARE", names, help, accepted=accepted)
 
 
 def percent_option(*names: str, help: str) -> Any:

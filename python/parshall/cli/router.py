@@ -10,7 +10,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.model_calibration import check_output
-from parshall.cli.options import count_option, rate_option, share_option, time_option, whole_option
+from parshall.cli.options import Accepted, count_option, rate_option, share_option, time_option, whole_option
 from parshall.errors import ParshallError, UsageError
 from parshall.host.messages import progress_line, report_start, say, show
 from parshall.host.quantities import many
@@ -42,6 +42,7 @@ _SenderCpu = Annotated[
     int | None, whole_option("--sender-cpu", metavar="CPU", help="CPU of the generator [default: the first]")
 ]
 
+_LOADS = Accepted("a share of the capacity above 0, at most 10, such as 0.6 or 60%", lambda share: 0 < share <= 10)
 # A short search, for --load.
 _SHORT: dict[str, Any] = {"duration_s": 0.2, "trials": 24, "resolution": 0.1}
 _OVERLOAD_PACKETS = 300_000
@@ -61,7 +62,9 @@ def measure_router(
     pps: Annotated[
         float | None, rate_option("--pps", counted="packets", help="Packets per second: 100k [default: 100k]")
     ] = None,
-    load: Annotated[float | None, share_option("--load", help="Share of the capacity, which is measured first")] = None,
+    load: Annotated[
+        float | None, share_option("--load", help="Share of the capacity, which is measured first", accepted=_LOADS)
+    ] = None,
     sizes: _Sizes = "64",
     flows: _Flows = 1,
     count: Annotated[int | None, count_option("-c", "--count", help="Number of packets [default: --duration]")] = None,
@@ -85,8 +88,6 @@ def measure_router(
 
     if load is not None and pps is not None:
         raise UsageError("--load: given beside --pps; give one of them")
-    if load is not None and not 0 < load <= 10:
-        raise UsageError(f"--load {load:g}: expected a share of the capacity above 0, at most 10, such as 0.6 or 60%")
     if calibration is not None:
         check_output("--calibrate", calibration)
     options.named_for(output, "a Parquet file", ".parquet")
@@ -180,10 +181,10 @@ def measure_capacity(
     trials: Annotated[int, count_option("--trials", help="Most trials of the search")] = 100,
     repeats: Annotated[int, count_option("--repeats", help="Repeats of the overload")] = 5,
     resolution: Annotated[
-        float, share_option("--resolution", help="Width of the interval that ends the search", is_part=True)
+        float, share_option("--resolution", help="Width of the interval that ends the search", accepted=options.PART)
     ] = 0.02,
     loss: Annotated[
-        float, share_option("--loss", help="Share of the packets that a trial may lose", is_part=True)
+        float, share_option("--loss", help="Share of the packets that a trial may lose", accepted=options.PART)
     ] = 0.0,
     seed: options.Seed = 1,
     router_cpu: _RouterCpu = None,

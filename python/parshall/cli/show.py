@@ -50,9 +50,9 @@ def command(
     if sort is not None and sort not in _SORTS:
         raise UsageError(f"--sort {sort}: expected one of {', '.join(_SORTS)}")
     if duration is not None and not follow:
-        raise UsageError(f"--duration {duration:g}: is for --follow; a log that is not followed is shown once")
+        raise UsageError("--duration: is for --follow; a log that is not followed is shown once")
     if interval is not None and not follow:
-        raise UsageError(f"--interval {interval:g}: is for --follow; a log that is not followed is shown once")
+        raise UsageError("--interval: is for --follow; a log that is not followed is shown once")
     if follow:
         return _follow(log, sort or "rate", count, interval or _INTERVAL_S, duration, as_json)
     from parshall.host.rotation import gap_sentence
@@ -265,7 +265,9 @@ def _account_lines(account: dict[str, Any] | None) -> Iterator[str]:
     if rest:
         parts.append(f"under way {rest:,}")
     hooks_ns = account["hooks_ns"]
-    hooks = f", hooks {hooks_ns[0]:.0f} to {hooks_ns[1]:.0f} ns" if hooks_ns else ""
+    # One program may have run alone.
+    times = " to ".join(dict.fromkeys(f"{each:.0f}" for each in hooks_ns or ()))
+    hooks = f", hooks {times} ns" if times else ""
     cost = f"cost: reader {account['reader_cpu_share']:.1%} of a CPU{hooks}"
     yield f"seen {account['seen']:,} = {' + '.join(parts)}; {cost}"
     if account["thinned"]:

@@ -38,7 +38,8 @@ def command(
     precision: Annotated[int, count_option("--precision", help="Cells of each array of procfs")] = 1000,
     bin: Annotated[int, count_option("--bin", help="Width of a bin, bytes")] = 20,
     outlier: Annotated[
-        float, share_option("--outlier", help="Share of the packets from which a size is an outlier", is_part=True)
+        float,
+        share_option("--outlier", help="Share of the packets from which a size is an outlier", accepted=options.PART),
     ] = 0.002,
     interface: Annotated[
         str | None, typer.Option("-i", "--interface", metavar="IF", help="Network interface, with --from live")

@@ -49,9 +49,7 @@ class Rotation:
             raise UsageError(f"--rotate-size {self.rotate_size_bytes}: expected {_SIZE_MIN_BYTES} bytes or more")
         for option, limit in (("--rotate-files", self.rotate_files), ("--keep", self.keep_s)):
             if limit is not None and not self.is_on:
-                raise UsageError(
-                    f"{option} {limit:g}: give --rotate-size or --rotate-time, too; without, there is one file"
-                )
+                raise UsageError(f"{option}: give --rotate-size or --rotate-time, too; without, there is one file")
 
     @property
     def is_on(self) -> bool:

@@ -141,6 +141,7 @@ def greatest_load(
     sink: str | None = None,
     within: float | None = None,
     burst_s: float | None = None,
+    on_trial: Callable[[float, int], object] | None = None,
     **options: Any,
 ) -> Answer:
     """Find the largest load within limits, by bisection.
@@ -164,6 +165,8 @@ def greatest_load(
         Double that time until the interval of the answer is no wider than this fraction of it, at most six times.
     burst_s
         Longest time for which packets may be lost at once, seconds; see `loss_interval`.
+    on_trial
+        Is called before each load is simulated, with the load and how many were simulated.
     **options
         Options of `run`.
 
@@ -193,7 +196,7 @@ def greatest_load(
         low, _ = bisected(low, high, trials.hold, lambda low, _: precision * low)
         return trials.answer(low, is_greatest=True, precision=precision, is_whole=False)
 
-    options["burst_s"] = burst_s
+    options |= {"burst_s": burst_s, "on_trial": on_trial}
     return _search_with_longer_runs(base, settings, unit, limits, sink, duration_s, options, within, search)
 
 
@@ -207,6 +210,7 @@ def smallest(
     duration_s: float = 4.0,
     sink: str | None = None,
     within: float | None = None,
+    on_trial: Callable[[float, int], object] | None = None,
     **options: Any,
 ) -> Answer:
     """Find the smallest value of a parameter, such as a clock or the length of a queue, that is within limits.
@@ -218,7 +222,7 @@ def smallest(
     ----------
     model, parameter, settings
         A built-in model, the parameter, and others; or a file or network and its settings.
-    limits, precision, duration_s, sink, within, **options
+    limits, precision, duration_s, sink, within, on_trial, **options
         As for `greatest_load`.
 
     Raises
@@ -245,6 +249,7 @@ def smallest(
             )
         return trials.answer(high, is_greatest=False, precision=precision, is_whole=is_whole)
 
+    options["on_trial"] = on_trial
     return _search_with_longer_runs(base, settings, parameter, limits, sink, duration_s, options, within, search)
 
 
@@ -308,10 +313,12 @@ class _Trials:
         self._found: dict[float, Results] = {}
         self.confidence = float(self.options.get("confidence", 0.95))
         self._burst_s = self.options.pop("burst_s", None)
+        self._on_trial = self.options.pop("on_trial", None) or (lambda value, done: None)
 
     def at(self, value: float) -> Results:
         """Run at a value."""
         if value not in self._found:
+            self._on_trial(value, len(self._found))
             network = build(self.base, {**self.settings, self.parameter: value})
             described = network.as_dict()
             self.sink = main_sink(described["sinks"], self.sink, title(self.base))

@@ -149,6 +149,10 @@ class ReceivedOutput(Object):
     """Latency: minimum, median, 90 %, 99 %, maximum, nanoseconds; null: nothing came."""
     capture_lost: int
     """Packets that the receiver itself lost."""
+    filter: str
+    """What the packets of a run match."""
+    others: int
+    """Packets that came to the interface and did not match."""
 
 
 GenOutput = SentOutput | ReceivedOutput

@@ -1,5 +1,6 @@
 """Answers for a calibrated router: its capacity, its latency at a load, a faster CPU, the bottleneck."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def plan(
     pps: float | None = None,
     duration_s: float = 1.0,
     seed: int = 1,
+    say: Callable[[str], object] = lambda what: None,
 ) -> list[dict[str, Any]]:
     """Return the answers of a calibrated router, of Poisson arrivals.
 
@@ -45,6 +47,8 @@ def plan(
         Model time of each step, times 4.
     seed : int
         Seed.
+    say : callable
+        Takes what is being simulated, before each simulation.
 
     Returns
     -------
@@ -52,8 +56,8 @@ def plan(
         ``question``, ``answer``, ``low``, ``high``, ``unit``; low and high are ends of the interval, None if unknown.
     """
     limits = Limits(loss, p99_us)
-    own = largest_load(calibration, limits, duration_s=duration_s, seed=seed)
-    faster = largest_load(calibration, limits, speed=_FASTER, duration_s=duration_s, seed=seed)
+    own = largest_load(calibration, limits, duration_s=duration_s, seed=seed, say=say)
+    faster = largest_load(calibration, limits, speed=_FASTER, duration_s=duration_s, seed=seed, say=say)
     within = f"loss within {loss:g}" + (f", p99 within {p99_us:g} us" if p99_us is not None else "")
     if not own[0] and pps is None:
         raise ParshallError(
@@ -71,6 +75,7 @@ def plan(
         "replications": _REPLICATIONS,
         "allow_unstable": True,
     }
+    say(f"latency at {load:,.0f} packets/s")
     results = run(network(calibration, pps=load), seed=seed, **options)
     for quantile in QUANTILES:
         name, value_us = f"p{100 * quantile:g}", results.quantile_ns(FORWARDED, quantile) / 1e3
@@ -97,12 +102,18 @@ def largest_load(
     speed: float = 1.0,
     duration_s: float = 1.0,
     seed: int = 1,
+    say: Callable[[str], object] = lambda what: None,
 ) -> tuple[float, float | None, float | None]:
     """Return the largest load within limits, packets/s, with the ends of its interval.
 
     Where no load is within them it is 0, and lies below the smallest load that was tried.
     """
     base = calibration.overload_pps / 2
+    which = "largest load" if speed == 1 else f"largest load of a CPU of {speed:g} times the speed"
+
+    def say_trial(factor: float, done: int) -> None:
+        say(f"{which}: {base * factor:,.0f} packets/s, after {done} other loads of some 30")
+
     try:
         answer: Answer = greatest_load(
             network(calibration, pps=base, speed=speed),
@@ -112,6 +123,7 @@ def largest_load(
             sink=FORWARDED,
             burst_s=burst_s(calibration),
             allow_unstable=True,
+            on_trial=say_trial,
         )
     except BeyondLimits as error:
         return 0.0, 0.0, base * error.load

@@ -78,6 +78,8 @@ pub struct LogWriter<W: Write> {
     /// Bytes of the files before the current one.
     former_bytes: u64,
     written_rows: u64,
+    /// `written_rows` at the last tick.
+    ticked_rows: u64,
 }
 
 impl<W: Write> LogWriter<W> {
@@ -113,6 +115,7 @@ impl<W: Write> LogWriter<W> {
             written_bytes: 0,
             former_bytes: 0,
             written_rows: 0,
+            ticked_rows: 0,
         };
         writer.write_pending()?;
         Ok(writer)
@@ -179,6 +182,15 @@ impl<W: Write> LogWriter<W> {
             .extend(listeners.into_iter().map(|row| (row.listener, row)));
     }
 
+    /// Whether there is more than an account to write: rows, flows or listeners since the last tick, or what did not fit.
+    pub fn has_news(&self) -> bool {
+        self.columns.rows() > 0
+            || self.written_rows != self.ticked_rows
+            || !self.held_flows.is_empty()
+            || !self.held_listeners.is_empty()
+            || self.pending_at < self.pending.len()
+    }
+
     /// Flushes, then writes the flows that are new or changed since the last tick and the ledger so far.
     /// `is_final` marks the last tick of a complete log.
     ///
@@ -222,6 +234,7 @@ impl<W: Write> LogWriter<W> {
         self.encoder.tick(&values, &mut self.pending);
         // The tables are now in `pending`, which is never dropped.
         self.held_listeners.clear();
+        self.ticked_rows = self.written_rows;
         self.flush_pending()
     }
 

@@ -37,6 +37,8 @@ use crate::session::{Control, InstrumentError as _};
 const BLOCK_BYTES: usize = 64 << 10;
 const NAP: Duration = Duration::from_millis(4);
 const TICK: Duration = Duration::from_millis(800);
+/// Of so many ticks without records only the last is written.
+const TICKS_WHILE_QUIET: u32 = 12;
 const SETTLE: Duration = Duration::from_secs(2);
 /// A window while the programs are attached a share of the time only: attaching takes tens of milliseconds.
 const WINDOW: Duration = Duration::from_millis(500);
@@ -55,6 +57,8 @@ pub(super) struct Run {
     pub started: Instant,
     lanes: MergedLanes,
     read: [u64; 2],
+    /// Records read before the last tick that was written, and the ticks since.
+    quiet: (u64, u32),
     /// Names that the kernel had at the start.
     reasons: DropReasons,
     rng: Pcg64,
@@ -86,6 +90,7 @@ impl Run {
             started: Instant::now(),
             lanes,
             read: [0; 2],
+            quiet: (0, TICKS_WHILE_QUIET),
             reasons: DropReasons::of_this_kernel(),
             is_open: false,
             window_until: None,
@@ -305,6 +310,13 @@ impl Run {
     }
 
     fn tick(&mut self, ledger: &Ledger, is_final: bool) -> Result<(), MeasurementError> {
+        let records = self.read.iter().sum();
+        let (ticked_records, quiet_ticks) = self.quiet;
+        if !is_final && records == ticked_records && quiet_ticks + 1 < TICKS_WHILE_QUIET {
+            self.quiet.1 += 1;
+            return Ok(());
+        }
+        self.quiet = (records, 0);
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };

@@ -33,6 +33,9 @@ const LANE_BYTES_PER_S: u64 = 1_000_000_000;
 const NAP_MAX: Duration = Duration::from_millis(10);
 /// What is in the log is at most this old plus the time of one write.
 const TICK: Duration = Duration::from_millis(800);
+/// Of so many ticks without rows, flows or listeners only the last is written: a log to which nothing comes would grow by
+/// 0.5 GB a day.
+pub(super) const TICKS_WHILE_QUIET: u32 = 12;
 /// Ticks between two sweeps for failed handshakes: each walks their whole table.
 const TICKS_BETWEEN_SWEEPS: u32 = 8;
 /// How long programs that were running at the detach may take to finish.
@@ -68,6 +71,8 @@ pub(super) struct Run {
     /// The account when the current file began, in a log that rotates.
     pub file_began: Option<Ledger>,
     pub rows_of_former_files: u64,
+    /// Ticks since the last one that was written.
+    pub quiet_ticks: u32,
     pub collector: Collector,
     pub listeners: ListenerTable,
     pub writer: LogWriter<File>,
@@ -274,6 +279,12 @@ impl Run {
         if let Ok(mut shown) = self.account.lock() {
             *shown = account;
         }
+        self.quiet_ticks += 1;
+        let is_quiet = rows.is_empty() && !self.writer.has_news();
+        if !is_final && is_quiet && self.quiet_ticks < TICKS_WHILE_QUIET {
+            return Ok(());
+        }
+        self.quiet_ticks = 0;
         let of_file = (self.file_began.as_ref()).map(|began| ledger.since(began));
         self.writer
             .tick(rows, of_file.as_ref().unwrap_or(ledger), is_final)
@@ -293,6 +304,7 @@ impl Run {
         }
         self.rows_of_former_files = self.writer.written_rows();
         self.file_began = Some(ledger);
+        self.quiet_ticks = 0;
         Ok(())
     }
 

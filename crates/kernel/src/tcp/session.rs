@@ -17,7 +17,7 @@ use super::flows::FlowTable;
 use super::hooks::TcpHooks;
 use super::listeners::ListenerTable;
 use super::options::TcpLogOptions;
-use super::run::Run;
+use super::run::{Run, TICKS_WHILE_QUIET};
 use super::status::{LogProgress, Summary, THREAD};
 use crate::clock::{kernel_hz, monotonic_ns, realtime_ns, realtime_offset_ns};
 use crate::measurement_error::MeasurementError;
@@ -108,6 +108,8 @@ impl TcpLog {
                 ..Ledger::default()
             }),
             rows_of_former_files: 0,
+            // The first one is not left out.
+            quiet_ticks: TICKS_WHILE_QUIET,
             collector,
             listeners: ListenerTable::new(offset_ns),
             writer,

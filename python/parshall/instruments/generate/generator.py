@@ -240,6 +240,8 @@ class Generator(Session[Report]):
             )
         request["backend"] = backend
         _check(self.interface, plan, request["backend"])
+        if yes_on not in (None, interface):
+            raise UsageError(f"--yes-on {yes_on}: the packets go to {interface}; name it, or leave the option out")
         reasons = [] if yes_on == interface else reasons_to_confirm(interface, path)
         if reasons:
             raise UsageError(

@@ -55,9 +55,9 @@ class Receiver:
     ) -> None:
         offset_bytes = stamp_offset_bytes(is_ipv6=is_ipv6, protocol=protocol)
         self.reception = Reception(offset_bytes)
-        expression = _expression(is_ipv6, protocol, dport)
+        self._filter = _expression(is_ipv6, protocol, dport)
         self._capture = Capture(
-            [Output(None, expression, snaplen=offset_bytes + STAMP_BYTES)], Ring(interface, netns, direction="in")
+            [Output(None, self._filter, snaplen=offset_bytes + STAMP_BYTES)], Ring(interface, netns, direction="in")
         )
 
     def receive(
@@ -80,8 +80,9 @@ class Receiver:
         Returns
         -------
         dict
-            The result of ``Reception.summary``, with ``sent`` and ``capture_lost``: packets that arrived and that the
-            capture lost, a part of ``lost``.
+            The result of ``Reception.summary``, with ``sent``; ``capture_lost``, packets that arrived and that the
+            capture lost, a part of ``lost``; ``filter``, which the packets of a run match; and ``others``, packets that
+            came to the interface and did not match it.
         """
         ended = threading.Event()
         watching = threading.Thread(
@@ -97,7 +98,9 @@ class Receiver:
             summary = self._capture.stop()
         accounts = summary.ledger["subscribers"][0]["interfaces"]
         capture_lost = sum(sum(account["lost"].values()) for account in accounts)
-        return {"sent": count, **self.reception.summary(count), "capture_lost": capture_lost}
+        others = sum(account["filtered"] for account in accounts)
+        of_capture = {"capture_lost": capture_lost, "filter": self._filter, "others": others}
+        return {"sent": count, **self.reception.summary(count), **of_capture}
 
     def _watch(
         self, ended: threading.Event, sent: int | None, duration_s: float | None, wait: Callable[[float], bool]
