@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from parshall.live.history import History
 
 SECOND_NS = 1_000_000_000
-CHANGING = ("acked_bytes", "received_bytes", "retransmitted", "cwnd_segments", "state", "ended")
+CHANGING = ("acked_bytes", "received_bytes", "retransmitted", "cwnd_segments", "state", "ended", "retransmitted_for")
 
 
 def table_of(flows: dict[int, dict[str, Any]]) -> pl.DataFrame:
@@ -28,6 +28,7 @@ def table_of(flows: dict[int, dict[str, Any]]) -> pl.DataFrame:
             "state": pl.String,
             "ending": pl.Categorical,
             "ended": pl.Boolean,
+            "retransmitted_for": pl.String,
         },
     )
 
@@ -57,6 +58,7 @@ def test_each_time_that_is_kept_is_as_it_was(steps: list[list[tuple[int, int, bo
                 "acked_bytes": (before["acked_bytes"] if before else 0) + moved,
                 "received_bytes": (before["received_bytes"] if before else 0) + 2 * moved,
                 "retransmitted": (before["retransmitted"] if before else 0) + moved % 3,
+                "retransmitted_for": f"{moved} fast" if moved % 3 else None,
                 "cwnd_segments": 10 + moved,
                 "state": "ESTABLISHED",
                 "ending": "fin" if ends else "open",

@@ -58,6 +58,7 @@ def test_numbers_are_those_of_the_log(opened: Page, log: Path) -> None:  # noqa:
         state = states[int(row["flow"])]
         assert row["cwnd"] == f"{state['cwnd_segments']:,}"
         assert row["rtt ms"] == ("-" if state["srtt_ms"] is None else f"{state['srtt_ms']:.2f}")
+        assert row["retr for"] == (state["retransmitted_for"] or "-")
         assert row["local"] == f"10.0.0.1:{state['local_port']}"
         assert row["process"] == printable(state["command"])
         assert row["retr"] == f"{state['retransmitted']:,}"
@@ -237,6 +238,9 @@ def test_packets_in_the_kernel_are_listed_with_the_time_that_was_seen(
         "attached_s": 2.04,
         "times": [
             {"path": "delivered", "stage": "local_in", "packets": 4_321, "median_ns": 1_250.0, "p99_ns": 9_870.0}
+            # 2 of 3 ns, 1 of 15 ns, 4,318 from 1,024 to 1,152 ns.
+            | {"buckets": [[3, 2], [15, 1], [64, 4_318]]},
+            {"path": "delivered", "stage": "whole", "packets": 0, "median_ns": 0.0, "p99_ns": 0.0},
         ],
         "drops": [
             {"name": "PROTO_MEM", "followed": 0, "places": {}},
@@ -263,8 +267,15 @@ def test_packets_in_the_kernel_are_listed_with_the_time_that_was_seen(
                 ["1,200", f"NO_SOCKET{described_reason('NO_SOCKET')}", "local_in"],
                 ["7", printable(EVIL), "local_in, receive"],
             ]
-            cells = page.locator("#stages tr td").all_inner_texts()
-            assert cells == ["delivered", "local_in", "4,321", "1.25", "9.87"]
+            cells = page.locator("#stages tr:first-child td").all_inner_texts()
+            assert cells == ["delivered", "local_in", "4,321", "1.25", "9.87", ""]
+            bars = page.locator("#stages tr:first-child .histogram span").evaluate_all(
+                "bars => bars.map(bar => [bar.title, parseFloat(bar.style.height)])"
+            )
+            assert bars[:2] == [["0 ns to 8 ns: 2", 6], ["8 ns to 16 ns: 1", 6]]
+            assert bars[8] == ["1.02 us to 2.05 us: 4,318", 100] and len(bars) == 9
+            assert not any(height for _, height in bars[2:8])
+            expect(page.locator("#octaves")).to_have_text("0 ns to 2.05 us")
             for name, (width, height) in SIZES.items():
                 page.set_viewport_size({"width": width, "height": height})
                 assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name

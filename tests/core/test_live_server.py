@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from written_log import batch_of, flow_row, random_columns, write_log
 
-from parshall.errors import UsageError
+from parshall.errors import UsageError, printable
+from parshall.host import cgroups
 from parshall.instruments.tcp_log import read
 from parshall.live import server as live_server
 from parshall.live.listening import listening
@@ -102,6 +103,7 @@ def test_the_page_shows_what_the_log_says(client: Client, log: Path) -> None:
         assert (shown["acked"], shown["received"], shown["cwnd"], shown["rtt_ms"], shown["retr"]) == (
             *(row["acked_bytes"], row["received_bytes"], row["cwnd_segments"], row["srtt_ms"], row["retransmitted"]),
         )
+        assert shown["retr_for"] == row["retransmitted_for"]
         assert shown["local"] == f"10.0.0.1:{row['local_port']}"
     assert frame["columns"]["acked"] == sorted(frame["columns"]["acked"], reverse=True)
     assert frame["has_ended"]
@@ -292,19 +294,41 @@ def test_a_token_file_is_made_for_its_owner_only_and_kept(tmp_path: Path) -> Non
             token_in(name)
 
 
-def test_control_groups_have_the_names_that_people_know() -> None:
+def test_control_groups_have_the_names_that_people_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_DOCKER", "_PODMAN", "_KUBERNETES"):
+        monkeypatch.setattr(cgroups, name, tmp_path / name)
     number = "0123456789ab" + 52 * "c"
-    assert unit_of("/system.slice/nginx.service") == "nginx.service"
-    assert unit_of(f"/system.slice/docker-{number}.scope") == "0123456789ab"
-    assert unit_of(f"/kubepods.slice/kubepods-pod1.slice/cri-containerd-{number}.scope") == "0123456789ab"
-    assert unit_of(f"/docker/{number}") == "0123456789ab"
+
+    def shown(cgroup: str) -> str:
+        return unit_of(cgroup, cgroups.ContainerNames())
+
+    assert shown("/system.slice/nginx.service") == "nginx.service"
+    assert shown(f"/system.slice/docker-{number}.scope") == "0123456789ab"
+    assert shown(f"/kubepods.slice/kubepods-pod1.slice/cri-containerd-{number}.scope") == "0123456789ab"
+    assert shown(f"/docker/{number}") == "0123456789ab"
     # Below the group of a runtime may be those of the container itself, and of a service its workers.
     for inside in ("container", "init.scope", "system.slice/nginx.service"):
-        assert unit_of(f"/machine.slice/libpod-{number}.scope/{inside}") == "0123456789ab"
-    assert unit_of("/system.slice/web.service/supervise") == "web.service"
-    assert unit_of("/user.slice/user-0.slice/session-1.scope") == "session-1.scope"
-    assert unit_of("/mine/a") == "a"
-    assert unit_of("") == unit_of("/") == ""
+        assert shown(f"/machine.slice/libpod-{number}.scope/{inside}") == "0123456789ab"
+    assert shown("/system.slice/web.service/supervise") == "web.service"
+    assert shown("/user.slice/user-0.slice/session-1.scope") == "session-1.scope"
+    assert shown("/mine/a") == "a"
+    assert shown("") == shown("/") == ""
+    # What a runtime calls it is better known.
+    (tmp_path / "_KUBERNETES").mkdir()
+    (tmp_path / "_KUBERNETES" / f"shop-7d4f_sales_till-{number}.log").touch()
+    (tmp_path / "_KUBERNETES" / "notes.txt").touch()
+    assert shown(f"/kubepods.slice/kubepods-pod1.slice/cri-containerd-{number}.scope") == "shop-7d4f/till"
+    (tmp_path / "_DOCKER" / number).mkdir(parents=True)
+    (tmp_path / "_DOCKER" / number / "config.v2.json").write_text(json.dumps({"Name": f"/{EVIL}"}))
+    assert shown(f"/docker/{number}") == printable(EVIL)
+
+
+def test_files_of_runtimes_are_not_read_at_each_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    monkeypatch.setattr(cgroups, "_container_names", lambda: looks.append(1) or iter(()))
+    names = cgroups.ContainerNames()
+    assert {names.of_group(f"/docker/{flow:064x}") for flow in range(50)} == {12 * "0"}
+    assert len(looks) == 1 and names.of_group("/system.slice/nginx.service") is None
 
 
 def test_ctrl_c_amid_a_look_ends_the_thread_without_a_traceback(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

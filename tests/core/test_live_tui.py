@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from test_live_server import EVIL, log  # noqa: F401
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Static
+from textual.widgets import DataTable, Footer, Static
+from textual.widgets._footer import FooterKey
 
 from parshall.errors import printable
 from parshall.instruments.tcp_log import read
@@ -137,5 +138,81 @@ def test_readers_of_rings_and_drops_of_packets_are_in_the_note(log: Path, tmp_pa
         assert note.endswith("dropped in 2.0 s: 5,000 REASON_1, 2,500 REASON_2, 1,666 REASON_3 and for 2 more reasons")
         app._watch.show("packets", {"attached_s": 3.0, "drops": [], **cost, "hooks_ns": None})
         assert (await noted(app, pilot, "dropped in 3.0 s: ")).endswith("dropped in 3.0 s: none")
+
+    driven(log, tmp_path, use)
+
+
+def test_lists_are_shown_in_place_of_the_table(log: Path, tmp_path: Path) -> None:  # noqa: F811
+    statement = {"source": "Figure 6", "is_same": None, "low": -3.21, "high": 1.5, "limit": 5.0, "unit": "%"}
+    shape = {"source": "Figure 7", "is_same": False, "low": None, "high": None, "limit": None, "unit": ""}
+    command = {"command": "lab", "pid": 7, "began_s": 0.0, "text": "block 3", "statements": [statement, shape]}
+    listener = {"local_address": "::", "local_port": 80, "ip_version": 6, "command": EVIL, "pid": 9}
+    reader = {"pid": 1, "filter": "tcp", "seen": 1_300, "matched": 1_200, "dropped": 30}
+    stage = {"path": "delivered", "stage": "local_in", "packets": 4_321, "median_us": 1.25, "p99_us": 9.87}
+    packets = {
+        **{"wall_s": 40.0, "attached_s": 2.04, "reader_cpu_s": 0.4, "lost": 3, "hooks_ns": None},
+        "drops": [{"packets": 7, "reason": "NO_SOCKET", "after": ["local_in", "receive"]}],
+        "stages": [stage],
+    }
+
+    async def use(app: LiveApp, pilot: Pilot[None]) -> None:
+        await pilot.press("l")
+        assert text_of(app, "lists_text").split("\n  none") == [
+            "accept queues that were full",
+            "\ncommands of Parshall",
+            "\nrings of captures",
+            "",
+        ]
+        app._watch.show("commands", [command])
+        app._watch.show("rings", [{"ring": "day", "hooks": "eth0", "policy": "fast", "readers": [reader]}])
+        app._watch._account["listeners"] = [listener | {"syns_refused": 1_500, "acks_refused": 2}]
+        app._watch.show("packets", packets)
+        await noted(app, pilot, "dropped in 2.0 s: ")
+        shown = text_of(app, "lists_text")
+        for line in (
+            "  [::]:80 of " + printable(EVIL) + " (pid 9): 1,500 SYNs and 2 ACKs refused",
+            "  lab (pid 7): block 3",
+            "    Figure 6: open, -3.21 to +1.5 %, held against 5 %",
+            "    Figure 7: another shape",
+            "  day: eth0; fast reader",
+            "    pid 1, tcp: 1,200 of 1,300 packets matched, 30 found no room",
+            "packets in the kernel, in 2.0 of 40.0 s",
+            "  7 dropped for NO_SOCKET after local_in, receive",
+            "  delivered   local_in               4,321 median 1.25 us, p99 9.87 us",
+        ):
+            assert line in shown.split("\n"), line
+        await pilot.press("l")
+        assert app.query_one("#table", DataTable).has_focus
+
+    driven(log, tmp_path, use)
+
+
+def test_marks_choose_what_is_saved(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(Saved, "save", lambda _, log, since, until: asked.append((since, until)) or (log, None))
+
+    async def use(app: LiveApp, pilot: Pilot[None]) -> None:
+        first, last = (int(each * 1e6) + 1000 for each in app._frame["kept_ms"])
+        await pilot.press("w")
+        app._frame["time_ms"] = first / 1e6
+        app.action_mark()
+        assert " to now" in await noted(app, pilot, "marked ")
+        await pilot.press("w")
+        app._marks = (first / 1e6, first / 1e6 + 2000)
+        await pilot.press("w", "m")
+        assert "marked" not in text_of(app, "note")
+        assert [since for since, _ in asked] == pytest.approx([first] * 3, abs=5000)
+        assert [until - since for since, until in asked] == pytest.approx([last - first, last - first, 2e9], abs=5000)
+
+    driven(log, tmp_path, use)
+
+
+def test_the_keys_have_room_in_80_columns(log: Path, tmp_path: Path) -> None:  # noqa: F811
+    async def use(app: LiveApp, pilot: Pilot[None]) -> None:
+        footer = app.query_one(Footer)
+        assert footer.max_scroll_x == 0
+        assert [key.description for key in app.query(FooterKey)] == [
+            *("Quit", "Sort", "Group", "Filter", "Pause", "Time", "Mark", "Save", "Lists"),
+        ]
 
     driven(log, tmp_path, use)

@@ -145,7 +145,25 @@ def check_log(path: Path, *, is_thinned: bool = False) -> tuple[Any, dict[str, A
     assert flows["events_seen"].sum() == wanted - total(ledger, "missed", EVENT_HOOKS), account_text(ledger)
     for cause in ("thinned", "dropped", "overwritten", "unwritten"):
         assert flows[f"packets_{cause}"].sum() == total(ledger, cause, PACKET_HOOKS), account_text(ledger)
+    check_causes(log)
     return log, ledger
+
+
+def check_causes(log: Any) -> None:
+    """Check why segments were sent again, as the table of flows says it, against the table of retransmissions."""
+    judged = pl.from_arrow(log.retransmissions).with_columns(pl.col("cause").cast(pl.String).fill_null("unknown"))
+    expected: dict[int, dict[str, int]] = {}
+    for flow, cause, segments in judged.group_by("flow", "cause").agg(pl.col("segments").sum()).iter_rows():
+        expected.setdefault(flow, {})[cause] = segments
+    states = log.flow_states().table()
+    if states.is_empty():
+        return
+    # What has no rows with a socket, such as a handshake, has no state.
+    for flow, text in states.filter(pl.col("records").is_not_null())["flow", "retransmitted_for"].iter_rows():
+        found = {
+            cause: int(segments) for segments, cause in (part.split() for part in (text or "").split(", ") if part)
+        }
+        assert found == expected.get(flow, {}), f"flow {flow}: {text}"
 
 
 def account_text(ledger: dict[str, Any]) -> str:

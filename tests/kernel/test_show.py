@@ -222,7 +222,7 @@ def test_a_killed_writer_leaves_the_follower_waiting_and_a_new_one_is_followed(
         (("nosuch.arrow",), "nosuch.arrow: cannot be read: No such file or directory"),
         (("nosuch.arrow", "--follow"), "nosuch.arrow: cannot be read: No such file or directory"),
         (("x", "--sort", "name"), "--sort name: expected one of rate, bytes, acked,"),
-        (("x", "-d", "3"), "--duration 3: is for --follow"),
+        (("x", "-d", "3"), "--duration: is for --follow"),
     ],
 )
 def test_a_wrong_request_is_one_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ use arrow::ffi_stream::FFI_ArrowArrayStream;
 use arrow::record_batch::RecordBatchReader;
 use parshall_core::path_log;
 use parshall_core::tcp_log::{
-    self, FLOW_STATE_COLUMNS, FlowStates, LogError, flow_batch, retransmission_batch,
-    retransmissions,
+    self, FlowStates, LogError, flow_batch, retransmission_batch, retransmissions,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -109,10 +108,15 @@ impl LogReader {
 
     /// What the rows say of each flow, and their number; `progress` is called with the number so far.
     fn states(&self, py: Python<'_>, progress: &Bound<'_, PyAny>) -> PyResult<(ArrowStream, u64)> {
-        let mut reader = py
-            .detach(|| tcp_log::LogReader::open(&self.path)?.select(&FLOW_STATE_COLUMNS))
-            .map_err(|error| error_to_python(error, false))?;
         let mut states = FlowStates::default();
+        let mut reader = py
+            .detach(|| {
+                let mut reader = tcp_log::LogReader::open(&self.path)?;
+                reader.survey()?;
+                states.note_flows(reader.take_flows().values());
+                reader.select_states()
+            })
+            .map_err(|error| error_to_python(error, false))?;
         loop {
             let until = states.records() + ROWS_BETWEEN_PROGRESS;
             let has_ended = py
@@ -160,7 +164,7 @@ impl LogFollower {
     #[new]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let follower = py
-            .detach(|| tcp_log::LogFollower::open(&path, &FLOW_STATE_COLUMNS))
+            .detach(|| tcp_log::LogFollower::open_states(&path))
             .map_err(|error| error_to_python(error, false))?;
         Ok(Self {
             metadata: follower.header().to_metadata().into_iter().collect(),
@@ -199,7 +203,12 @@ impl LogFollower {
 
     /// The flows that changed since the last call.
     fn flows(&self) -> PyResult<ArrowStream> {
-        let flows: Vec<_> = self.followed().0.take_flows().into_values().collect();
+        let flows: Vec<_> = {
+            let (follower, states) = &mut *self.followed();
+            let flows: Vec<_> = follower.take_flows().into_values().collect();
+            states.note_flows(&flows);
+            flows
+        };
         let batch = flow_batch(&flows).map_err(to_python)?;
         let schema = batch.schema();
         Ok(ArrowStream::new(RecordBatchIterator::new(

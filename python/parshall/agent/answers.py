@@ -66,6 +66,8 @@ class FlowRow(Object):
     """Bytes received."""
     retransmitted: int | None
     """Segments that were sent again."""
+    retransmitted_for: str | None
+    """Why they were, number and cause, such as 12 fast, 1 rto; null: none was, or its event was lost."""
     srtt_ms: float | None
     """Smoothed round-trip time, milliseconds."""
     cwnd_segments: int | None

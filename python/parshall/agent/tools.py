@@ -244,7 +244,7 @@ class Tools:
 
 _FLOW_COLUMNS = (
     *("flow", "command", "pid", "state", "ended", "ending", "duration_s", "acked_bytes", "received_bytes"),
-    *("retransmitted", "srtt_ms", "cwnd_segments", "congestion_control"),
+    *("retransmitted", "retransmitted_for", "srtt_ms", "cwnd_segments", "congestion_control"),
 )
 
 

@@ -322,7 +322,7 @@ def plan_capacity(
     load: _Load = None,
     duration: Annotated[
         float | None,
-        time_option("-d", "--duration", help="Model time of each step, times 4 [default: 4s; 1s with --calibration]"),
+        time_option("-d", "--duration", help="Model time of a step, times 4 [default: 4; calibration: 1]"),
     ] = None,
     precision: Annotated[
         float | None,

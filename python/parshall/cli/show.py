@@ -30,7 +30,7 @@ _SORTS = ("rate", "bytes", "acked", "received", "retransmitted", "rtt", "cwnd", 
 # Lines of the table besides those of flows, and the one of the shell.
 _TABLE_LINES = 3
 # Of what does not fit in the width of a terminal, the first goes first.
-_DROPPED_FIRST = ("cwnd", "cc", "pid", "received", "local")
+_DROPPED_FIRST = ("retr_for", "cwnd", "cc", "pid", "received", "local")
 
 
 def command(
@@ -197,7 +197,7 @@ def _table_lines(table: "pl.DataFrame", count: int | None) -> Iterator[str]:
         for name in _DROPPED_FIRST:
             if sum(widths[each] + 2 for each in names) - 2 > room:
                 names.remove(name)
-    left = {"process", "local", "peer", "state", "cc"}
+    left = {"process", "local", "peer", "state", "cc", "retr_for"}
     for row in ({name: name for name in names}, *rows):
         cells = (row[name].ljust(widths[name]) if name in left else row[name].rjust(widths[name]) for name in names)
         yield "  ".join(cells).rstrip()
@@ -223,6 +223,8 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "retr": number(row["retransmitted"]),
         "cc": row["congestion_control"] or "-",
         "state": _state(row),
+        # Last, since it has spaces.
+        "retr_for": row["retransmitted_for"] or "-",
     }
 
 

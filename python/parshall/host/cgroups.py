@@ -1,7 +1,10 @@
 """Control groups: temporary ones, named after the process that owns them, and those of units and containers."""
 
+import contextlib
+import math
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +15,16 @@ from parshall.host.temporary import lock
 
 _UNIT_KINDS = (".service", ".scope", ".slice")
 _ID_LETTERS = 64
+_ID_LETTERS_SHOWN = 12
 # docker-ID.scope, cri-containerd-ID.scope, crio-ID.scope, libpod-ID.scope; without systemd: ID.
 _CONTAINER = re.compile(r"(?:[a-z]+-)*([0-9a-f]{64})(?:\.scope)?")
 _DOCKER = Path("/var/lib/docker/containers")
 _PODMAN = Path("/var/lib/containers/storage/overlay-containers/containers.json")
+# With Kubernetes, whatever the runtime: POD_NAMESPACE_CONTAINER-ID.log.
+_KUBERNETES = Path("/var/log/containers")
+_KUBERNETES_LOG = re.compile(r"([^_/]+)_[^_/]+_([^_/]+)-([0-9a-f]{64})\.log")
+# A new container is not known at once, and files are not read at each flow of one that has no name.
+_LOOK_AGAIN_S = 5.0
 
 
 class TemporaryCgroup:
@@ -83,7 +92,7 @@ def of_container(container: str) -> Path:
     Parameters
     ----------
     container : str
-        Its name, as Docker or Podman has it, or the beginning of its ID.
+        Its name, as Docker or Podman has it, POD/CONTAINER as Kubernetes has it, or the beginning of its ID.
 
     Raises
     ------
@@ -131,8 +140,34 @@ def _one(option: str, name: str, found: list[Path], reason: str) -> Path:
     return outermost[0]
 
 
+class ContainerNames:
+    """The names that runtimes have given to the containers of this host, read when one is asked for."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._looked_s = -math.inf
+
+    def of_group(self, cgroup: str) -> str | None:
+        """Return the name of the container that a control group belongs to, or the beginning of its ID; None: of none.
+
+        A container may have control groups and units of its own below the one that its runtime made.
+        """
+        match = next(filter(None, map(_CONTAINER.fullmatch, cgroup.strip("/").split("/"))), None)
+        if match is None:
+            return None
+        number = match[1]
+        if number not in self._names and time.monotonic() - self._looked_s >= _LOOK_AGAIN_S:
+            self._looked_s = time.monotonic()
+            self._names = {number: name for name, number in _container_names()}
+        return printable(self._names.get(number, number[:_ID_LETTERS_SHOWN]))
+
+
 def _container_names() -> Iterator[tuple[str, str]]:
-    """Yield names and IDs of the containers that Docker and Podman know."""
+    """Yield names and IDs of the containers that Docker, Podman and Kubernetes know."""
+    with contextlib.suppress(OSError):
+        for path in _KUBERNETES.iterdir():
+            if match := _KUBERNETES_LOG.fullmatch(path.name):
+                yield f"{match[1]}/{match[2]}", match[3]
     for path in _DOCKER.glob("*/config.v2.json"):
         try:
             yield str(read_json(path)["Name"]).removeprefix("/"), path.parent.name

@@ -113,7 +113,8 @@ class FlowStates:
         -------
         polars.DataFrame
             Shape (flows, columns): the facts of the flow table, ``acked_bytes`` (acknowledged by the peer) and
-            ``received_bytes`` since the log began, ``retransmitted`` segments, ``duration_s``, and the last ``state``,
+            ``received_bytes`` since the log began, ``retransmitted`` segments and what for (``retransmitted_for``: "12
+            fast, 1 rto", causes as in docs/retransmissions.md), ``duration_s``, and the last ``state``,
             ``cwnd_segments`` and ``srtt_ms``; null where no row of the flow had a socket.
         """
         return self._joined(_FACTS)
@@ -177,8 +178,9 @@ class Follower:
         """What is known so far."""
         states = self._states
         if not self._is_current:
-            states.set_rows(*self._native.states())
+            # What the flow table says of a flow decides why its segments were sent again.
             states.add_flows(self._native.flows())
+            states.set_rows(*self._native.states())
             for row in json.loads(self._native.listeners()):
                 self.listeners[row["listener"]] = row
             ledger, _ = self._native.account()

@@ -22,6 +22,7 @@ _CHANGING: _Schema = {
     "state": pl.Categorical(),
     "ending": pl.Categorical(),
     "ended": pl.Boolean,
+    "retransmitted_for": pl.String,
 }
 # Since the time before; 0 where nothing came.
 _RATES: _Schema = dict.fromkeys(("acked_Mbps", "received_Mbps", "retransmitted_per_s"), pl.Float32)
@@ -138,10 +139,10 @@ class History:
         return pl.DataFrame(rows, schema={"time_ns": pl.Int64, **_RATES})
 
     def curve(self, flow: int) -> pl.DataFrame:
-        """Return a flow at the times when it changed: ``time_ns``, ``cwnd_segments``, ``srtt_ms`` and the rates."""
+        """Return a flow when it changed: ``time_ns``, ``cwnd_segments``, ``srtt_ms``, rates, ``retransmitted_for``."""
         # At the first time there is no rate.
         chosen = (pl.col("flow") == flow) & (pl.col("time_ns") > (self.begin_ns or 0))
-        return self._rows(chosen).select("time_ns", "cwnd_segments", "srtt_ms", *_RATES)
+        return self._rows(chosen).select("time_ns", "cwnd_segments", "srtt_ms", *_RATES, "retransmitted_for")
 
     def _forget(self, time_ns: int) -> None:
         taken_bytes = sum(frame.estimated_size() for frame in self._frames)

@@ -1,7 +1,7 @@
 """The flows of a watch in a terminal: the numbers of the page, for those on ssh."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import Resize
 from textual.widgets import DataTable, Footer, Input, Sparkline, Static
 
-from parshall.errors import ParshallError
+from parshall.errors import ParshallError, printable
 from parshall.host.quantities import many
 from parshall.live.saved import Saved
 from parshall.live.view import GROUPS, View
@@ -28,13 +28,14 @@ _FLOWS = (
     *(("received_Mbps", "in Mb/s", 9), ("rtt_ms", "rtt ms", 8), ("retr", "retr", 6), ("cwnd", "cwnd", 6)),
     *(("state", "state", 12), ("local", "local", 21), ("unit", "unit", 16), ("cc", "cc", 7), ("pid", "pid", 8)),
     *(("acked", "acked", 7), ("received", "received", 8), ("flow", "flow", 6)),
+    ("retr_for", "retr for", 20),
 )
 _GROUPS = (
     *(("group", "group", 24), ("flows", "flows", 7), ("acked_Mbps", "out Mb/s", 10)),
     *(("received_Mbps", "in Mb/s", 9), ("retr", "retr", 7), ("rtt_ms", "rtt ms", 8), ("cwnd", "cwnd", 6)),
     *(("acked", "acked", 7), ("received", "received", 8)),
 )
-_LEFT = ("process", "peer", "local", "unit", "cc", "state", "group")
+_LEFT = ("process", "peer", "local", "unit", "cc", "state", "retr_for", "group")
 _REASONS_SHOWN = 3
 # As the table puts them around each cell.
 _PADDING = 2
@@ -62,6 +63,7 @@ class LiveApp(App[None]):
     #note { height: auto; padding: 0 1; }
     #words { display: none; height: 1; border: none; padding: 0 1; }
     #flow { display: none; height: 4; padding: 0 1; }
+    #lists { display: none; height: 1fr; padding: 0 1; }
     Sparkline { height: 1; }
     DataTable { height: 1fr; }
     """
@@ -69,13 +71,15 @@ class LiveApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "Quit"),
         Binding("s", "sort(1)", "Sort"),
-        Binding("r", "reverse", "Reverse"),
+        Binding("r", "reverse", show=False),
         Binding("g", "group", "Group"),
         Binding("slash", "filter", "Filter"),
         Binding("p", "pause", "Pause"),
-        Binding("left_square_bracket", "step(-1)", "Back"),
-        Binding("right_square_bracket", "step(1)", "On"),
+        Binding("left_square_bracket", "step(-1)", "Time", key_display="[ ]"),
+        Binding("right_square_bracket", "step(1)", show=False),
+        Binding("m", "mark", "Mark"),
         Binding("w", "save", "Save"),
+        Binding("l", "lists", "Lists"),
         Binding("escape", "close", show=False),
     ]
 
@@ -87,13 +91,19 @@ class LiveApp(App[None]):
         self._drawn: tuple[int, View, int] | None = None
         self._flow: int | None = None
         self._message = ""
+        # Start and end of the span that is saved; None: of all that is kept.
+        self._marks: tuple[float | None, float | None] = (None, None)
         self._state_text, self._cost_text, self._note_text, self._flow_text, self._flow_last = (
             Static(id=name, markup=False) for name in ("state", "cost", "note", "name", "last")
         )
-        self._words = Input(id="words", placeholder="process, address, port, unit, state", max_length=200, compact=True)
+        self._words = Input(
+            id="words", placeholder="process, address, unit, state, cause", max_length=200, compact=True
+        )
         self._table: DataTable[Text] = DataTable(id="table", cursor_type="row", zebra_stripes=True)
         self._rate = Sparkline(id="rate")
         self._below = Vertical(self._flow_text, self._rate, self._flow_last, id="flow")
+        self._lists_text = Static(id="lists_text", markup=False)
+        self._lists = VerticalScroll(self._lists_text, id="lists")
 
     def compose(self) -> ComposeResult:
         """Arrange the widgets."""
@@ -101,6 +111,7 @@ class LiveApp(App[None]):
         yield self._note_text
         yield self._words
         yield self._table
+        yield self._lists
         yield self._below
         yield Footer()
 
@@ -128,6 +139,8 @@ class LiveApp(App[None]):
         self._frame = frame = json.loads(self._watch.frame(view))
         self._draw_head(frame)
         self._draw_table(table, frame)
+        if self._lists.styles.display == "block":
+            self._lists_text.update("\n".join(map(printable, list_lines(frame))))
         if self._flow is not None:
             self._draw_flow(self._flow)
 
@@ -159,7 +172,7 @@ class LiveApp(App[None]):
             f"; {one['command']} (pid {one['pid']}): {one['text'][:_TEXT_CHARS]}" for one in frame["commands"][:2]
         )
         note += _dropped(frame["packets"])
-        extra = frame["problem"] or self._message
+        extra = "; ".join(filter(None, (self._marks_text(), frame["problem"] or self._message)))
         self._note_text.update(f"{note}\n{extra}" if extra else note)
 
     def _columns(self) -> list[tuple[str, str, int]]:
@@ -199,6 +212,8 @@ class LiveApp(App[None]):
         self._rate.data = rates[-self.size.width :]
         if rates:
             last = f"{max(rates):,.2f} Mbit/s at most; cwnd {curve['cwnd_segments'][-1]}, rtt {curve['srtt_ms'][-1]} ms"
+            if curve["retransmitted_for"]:
+                last += f"; sent again: {curve['retransmitted_for']}"
             self._flow_last.update(last)
 
     def on_data_table_row_selected(self, event: "DataTable.RowSelected") -> None:
@@ -260,14 +275,41 @@ class LiveApp(App[None]):
         time_ms = self._frame["time_ms"] + step * _STEP_MS
         self._change(at_ns=None if time_ms >= last else _ns(max(time_ms, first)))
 
+    def action_mark(self) -> None:
+        """Mark what is shown as the start of what is saved, then as its end; then remove both marks."""
+        now_ms = self._frame.get("time_ms") or None
+        start, end = self._marks
+        if start is None:
+            self._marks = (now_ms, None)
+        elif end is None and now_ms is not None and now_ms > start:
+            self._marks = (start, now_ms)
+        else:
+            self._marks = (None, None)
+        self._drawn = None
+        self._refresh()
+
+    def _marks_text(self) -> str:
+        start, end = (each and datetime.fromtimestamp(each / 1e3).strftime("%H:%M:%S") for each in self._marks)
+        return f"marked {start} to {end or 'now'}" if start else ""
+
+    def action_lists(self) -> None:
+        """Show the lists in place of the table, or the table again."""
+        is_shown = self._lists.styles.display == "block"
+        self._lists.styles.display = "none" if is_shown else "block"
+        self._table.styles.display = "block" if is_shown else "none"
+        (self._table if is_shown else self._lists).focus()
+        self._drawn = None
+        self._refresh()
+
     def action_save(self) -> None:
-        """Save what is kept, up to what is shown, as a log."""
+        """Save what is kept, up to what is shown, or what is between the marks, as a log."""
         first, last = self._frame.get("kept_ms", (None, None))
         if first is None:
             return
-        until_ms = last if self._view.at_ns is None else self._frame["time_ms"]
+        start, end = self._marks
+        until_ms = end or (last if self._view.at_ns is None else self._frame["time_ms"])
         try:
-            path, problem = self._saved.save(Path(self._watch.path), _ns(first), _ns(until_ms))
+            path, problem = self._saved.save(Path(self._watch.path), _ns(start or first), _ns(until_ms))
             self._message = f"saved in {path}" + (f"; {problem}" if problem else "")
         except (ParshallError, OSError) as error:
             self._message = f"not saved: {error}"
@@ -292,6 +334,55 @@ class LiveApp(App[None]):
     def _change(self, **changes: Any) -> None:
         self._view = replace(self._view, **changes)
         self._refresh()
+
+
+def list_lines(frame: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of all lists of a frame: what the page has below its table."""
+    yield "accept queues that were full"
+    for row in frame["listeners"]:
+        address = f"[{row['local_address']}]" if row["ip_version"] == 6 else row["local_address"]
+        yield (
+            f"  {address}:{row['local_port']} of {row['command'] or '?'} (pid {row['pid']}): "
+            f"{row['syns_refused']:,} SYNs and {row['acks_refused']:,} ACKs refused"
+        )
+    if not frame["listeners"]:
+        yield "  none"
+    yield "commands of Parshall"
+    for one in frame["commands"]:
+        yield f"  {one['command']} (pid {one['pid']}): {one['text']}" if one["pid"] else f"  {one['text']}"
+        yield from (f"    {_interval(row)}" for row in one["statements"])
+    if not frame["commands"]:
+        yield "  none"
+    yield "rings of captures"
+    for ring in frame["rings"]:
+        yield f"  {ring['ring']}" + (f": {ring['hooks']}; {ring['policy']} reader" if ring["hooks"] else "")
+        for reader in ring["readers"]:
+            yield (
+                f"    pid {reader['pid']}, {reader['filter']}: {reader['matched']:,} of {reader['seen']:,} packets "
+                f"matched, {reader['dropped']:,} found no room"
+            )
+    if not frame["rings"]:
+        yield "  none"
+    packets = frame["packets"]
+    if packets:
+        yield f"packets in the kernel, in {packets['attached_s']:.1f} of {packets['wall_s']:.1f} s"
+        for row in packets["drops"]:
+            yield f"  {row['packets']:,} dropped for {row['reason']} after {', '.join(row['after'])}"
+        for row in packets["stages"]:
+            yield (
+                f"  {row['path']:<12}{row['stage']:<18}{row['packets']:>10,} median {row['median_us']:,.2f} us, "
+                f"p99 {row['p99_us']:,.2f} us"
+            )
+
+
+def _interval(row: dict[str, Any]) -> str:
+    """Return a statement of a study with its interval."""
+    verdict = "open" if row["is_same"] is None else "same shape" if row["is_same"] else "another shape"
+    unit = f" {row['unit']}" if row["unit"] else ""
+    if row["low"] is None or row["high"] is None or row["limit"] is None:
+        return f"{row['source']}: {verdict}"
+    span = f"{row['low']:+.3g} to {row['high']:+.3g}{unit}"
+    return f"{row['source']}: {verdict}, {span}, held against {row['limit']:.3g}{unit}"
 
 
 def _dropped(packets: dict[str, Any] | None) -> str:

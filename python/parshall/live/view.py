@@ -1,17 +1,18 @@
 """One view of the flows: filtered, grouped, sorted, and cut to the lines on the screen."""
 
-import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
 
 from parshall.errors import UsageError, printable
+from parshall.host.cgroups import ContainerNames
 from parshall.instruments.flow_states import has_flows_of
 
 SORTS = (
     *("flow", "process", "unit", "local", "peer", "state", "cc", "acked", "received", "acked_Mbps", "received_Mbps"),
-    *("rtt_ms", "cwnd", "retr"),
+    *("rtt_ms", "cwnd", "retr", "retr_for"),
 )
 GROUPS = ("process", "unit", "peer_address", "local_port", "peer_port", "state", "cc", "netns")
 LINES_MAX = 500
@@ -19,10 +20,8 @@ FILTER_CHARACTERS_MAX = 200
 UNKNOWN = "?"
 """Shown for a flow whose process is not known."""
 # Columns that a word of a filter is searched in.
-_TEXTS = ("process", "unit", "local", "peer", "state", "cc")
+_TEXTS = ("process", "unit", "local", "peer", "state", "cc", "retr_for")
 _SUMS = ("acked", "received", "acked_Mbps", "received_Mbps", "retr")
-# Names of the runtimes' control groups: docker-ID.scope, cri-containerd-ID.scope, libpod-ID.scope.
-_CONTAINER = re.compile(r"^(?:[a-z-]+-)?([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?$")
 _UNITS = (".service", ".scope")
 
 
@@ -92,6 +91,7 @@ def lines(facts: pl.DataFrame, flows: pl.DataFrame, view: View) -> tuple[int, di
         rtt_ms="srtt_ms",
         cwnd="cwnd_segments",
         retr="retransmitted",
+        retr_for="retransmitted_for",
     )
     if not view.words and not view.group and view.sort in table.columns:
         # Of 10,000 flows, those that are shown need a name.
@@ -128,7 +128,7 @@ def _named(table: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
     return joined.select(*facts.columns, pl.exclude(facts.columns))
 
 
-def described(table: pl.DataFrame) -> pl.DataFrame:
+def described(table: pl.DataFrame, containers: ContainerNames) -> pl.DataFrame:
     """Return what never changes in each flow of `FlowStates.table`, as the screen shows it."""
     if not table.width:
         return table
@@ -136,7 +136,7 @@ def described(table: pl.DataFrame) -> pl.DataFrame:
         "flow",
         process=pl.col("command").fill_null(UNKNOWN).map_elements(printable, pl.String),
         pid="pid",
-        unit=pl.col("cgroup").fill_null("").map_elements(unit_of, pl.String),
+        unit=pl.col("cgroup").fill_null("").map_elements(partial(unit_of, containers=containers), pl.String),
         local=_end("local"),
         peer=_end("remote"),
         peer_address="remote_address",
@@ -147,15 +147,11 @@ def described(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def unit_of(cgroup: str) -> str:
-    """Return the short ID of a control group's container, else the name of its systemd unit, else its own.
-
-    A container may have control groups and units of its own below the one that its runtime made.
-    """
+def unit_of(cgroup: str, containers: ContainerNames) -> str:
+    """Return the name of a control group's container, else of its systemd unit, else its own."""
+    if container := containers.of_group(cgroup):
+        return container
     names = printable(cgroup).strip("/").split("/")
-    for name in names:
-        if container := _CONTAINER.match(name):
-            return container[1]
     return next((name for name in reversed(names) if name.endswith(_UNITS)), names[-1])
 
 

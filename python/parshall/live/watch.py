@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from parshall.errors import ParshallError
+from parshall.host.cgroups import ContainerNames
 from parshall.instruments.flow_states import FlowStates, Follower
 from parshall.live.history import History
 from parshall.live.view import UNKNOWN, View, described, lines
@@ -61,6 +62,7 @@ class Watch:
         self._follower = Follower(self.path)
         self._history = History(keep_s, memory_bytes)
         self._facts = pl.DataFrame()
+        self._containers = ContainerNames()
         self._account: dict[str, Any] = {"has_ended": False, "records": 0, "ledger": None, "listeners": []}
         self._reader_cpu_s = 0.0
         self._problem: str | None = None
@@ -148,9 +150,9 @@ class Watch:
             flows = flows.filter(~flows.is_in(named["flow"].implode()))
         if flows.len():
             others = self._facts.filter(~pl.col("flow").is_in(flows.implode())) if self._facts.width else named
-            self._facts = pl.concat([each for each in (others, described(states.facts(flows))) if each.width]).sort(
-                "flow"
-            )
+            self._facts = pl.concat(
+                [each for each in (others, described(states.facts(flows), self._containers)) if each.width]
+            ).sort("flow")
         if self._version % _VERSIONS_TO_TIDY == 0:
             self._facts = self._facts.filter(pl.col("flow").is_in(self._history.flows().implode()))
 
@@ -188,11 +190,18 @@ class Watch:
         self.on_news()
 
     def curve(self, flow: int | None) -> bytes:
-        """Return a flow (None: the sum of all) at each time that is kept, as JSON: a list for each column."""
+        """Return a flow (None: the sum of all) at each time that is kept, as JSON: a list for each column.
+
+        Of a flow also ``retransmitted_for``: why segments were sent again up to now, or null.
+        """
         with self._lock:
             table = self._history.totals() if flow is None else self._history.curve(flow)
+        causes = {}
+        if flow is not None:
+            causes = {"retransmitted_for": table["retransmitted_for"][-1] if table.height else None}
+            table = table.drop("retransmitted_for")
         table = table.select(pl.col("time_ns").alias("time_s") / 1e9, pl.exclude("time_ns"))
-        return json.dumps(table.to_dict(as_series=False), separators=(",", ":")).encode()
+        return json.dumps(table.to_dict(as_series=False) | causes, separators=(",", ":")).encode()
 
     def facts(self, flow: int) -> dict[str, Any] | None:
         """Return what never changes of a flow; None: it is not known."""

@@ -249,6 +249,8 @@ class FlowState(Object):
     """State of TCP."""
     retransmitted: int | None
     """Segments that were sent again since the log began."""
+    retransmitted_for: str | None
+    """Why they were, number and cause, such as 12 fast, 1 rto; null: none was, or its event was lost."""
     duration_s: float | None
     """Time between first and last record, seconds."""
     srtt_ms: float | None

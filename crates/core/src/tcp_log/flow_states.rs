@@ -1,20 +1,24 @@
 //! The flows of a log as they are: how much each moved, and its last state.
 
 use super::columns::{DIRECTION_NAMES, STATE_NAMES};
+use super::flow::FlowRow;
+use super::retransmission::{CAUSE_NAMES, Causes, Row};
+use crate::abi::{EVENT_CONGESTION_STATE, EVENT_RETRANSMIT};
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, Int8Array, Int64Array, StringArray, UInt32Array,
     UInt64Array,
 };
-use arrow::datatypes::{Int8Type, TimestampNanosecondType, UInt16Type, UInt32Type};
+use arrow::datatypes::{Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// The columns that [`FlowStates`] reads.
-pub const FLOW_STATE_COLUMNS: [&str; 13] = [
+pub const STATE_COLUMNS: [&str; 14] = [
     "time_ns",
     "flow",
+    "event",
     "direction",
     "state",
     "cwnd_segments",
@@ -27,6 +31,17 @@ pub const FLOW_STATE_COLUMNS: [&str; 13] = [
     "pkt_flags",
     "payload_bytes",
 ];
+/// Those that it reads of events only.
+pub const EVENT_COLUMNS: [&str; 6] = [
+    "ca_state",
+    "sacked_out",
+    "gso_segs",
+    "timer",
+    "dupthresh_segments",
+    "reordering_seen",
+];
+/// Events that wait for what the flow table says of their flows; of more, SACK is taken to be agreed.
+const WAITING_MAX: usize = 1 << 16;
 const ACK: u16 = 0x10;
 
 /// The columns of the rows that a batch has all of, as slices.
@@ -78,6 +93,42 @@ impl<'a> Rows<'a> {
             pkt_flags: values::<UInt16Type>(batch, "pkt_flags")?,
             payload_bytes: values::<UInt32Type>(batch, "payload_bytes")?,
         })
+    }
+
+    /// The events that tell why segments are sent again; none where the batch has no events.
+    fn of_retransmissions(&self, batch: &RecordBatch) -> Vec<Row> {
+        self.retransmissions(batch).unwrap_or_default()
+    }
+
+    fn retransmissions(&self, batch: &RecordBatch) -> Option<Vec<Row>> {
+        let column = |name: &str| batch.column_by_name(name);
+        let names = |name: &str| Some(column(name)?.as_dictionary_opt::<Int8Type>()?.keys());
+        let (events, states, timers) = (names("event")?, names("ca_state")?, names("timer")?);
+        let sacked = column("sacked_out")?.as_primitive_opt::<UInt32Type>()?;
+        let segments = column("gso_segs")?.as_primitive_opt::<UInt16Type>()?;
+        let thresholds = column("dupthresh_segments")?.as_primitive_opt::<UInt8Type>()?;
+        let reordering = column("reordering_seen")?.as_boolean_opt()?;
+        if states.null_count() > 0 {
+            return None;
+        }
+        let is_wanted = |event: u8| event == EVENT_RETRANSMIT || event == EVENT_CONGESTION_STATE;
+        let kinds = events.values().iter().enumerate();
+        let rows = kinds.filter_map(|(row, &event)| is_wanted(event as u8).then_some(row));
+        let found = rows.map(|row| Row {
+            time_ns: self.time_ns[row],
+            flow: self.flow[row],
+            event: events.value(row) as u8,
+            ca_state: states.value(row) as u8,
+            sacked_out: sacked.value(row),
+            pkt_seq: self.pkt_seq[row],
+            pkt_flags: self.pkt_flags[row],
+            gso_segs: segments.value(row),
+            timer: timers.is_valid(row).then(|| timers.value(row) as u8),
+            dupthresh_segments: thresholds.is_valid(row).then(|| thresholds.value(row)),
+            reordering_seen: reordering.is_valid(row).then(|| reordering.value(row)),
+            ..Row::default()
+        });
+        Some(found.collect())
     }
 
     /// The sequence numbers up to which the row's packet acknowledges, and up to which it brings: a row has the state
@@ -156,10 +207,49 @@ struct FlowState {
     srtt_us: u32,
 }
 
+/// Why segments of a flow were sent again: their numbers, by [`Cause`](super::retransmission::Cause) and last those that
+/// have none.
+#[derive(Clone, Debug, Default)]
+struct SentAgain {
+    causes: Causes,
+    segments: [u64; CAUSE_NAMES.len() + 1],
+}
+
+impl SentAgain {
+    fn see(&mut self, row: &Row, sack: bool) {
+        if row.event == EVENT_RETRANSMIT {
+            let cause = self.causes.cause_of(row, sack);
+            let at = cause.map_or(CAUSE_NAMES.len(), |cause| cause as usize);
+            self.segments[at] += u64::from(row.gso_segs);
+        } else {
+            self.causes.change_state(row, sack);
+        }
+    }
+
+    /// Numbers and causes, the largest first: `12 fast, 1 rto`; `None` without any.
+    fn text(&self) -> Option<String> {
+        let names = CAUSE_NAMES.iter().copied().chain(["unknown"]);
+        let mut found: Vec<_> = (self.segments.iter().zip(names))
+            .filter(|(segments, _)| **segments > 0)
+            .collect();
+        found.sort_by_key(|(segments, _)| std::cmp::Reverse(**segments));
+        let texts: Vec<_> = found
+            .iter()
+            .map(|(segments, name)| format!("{segments} {name}"))
+            .collect();
+        (!texts.is_empty()).then(|| texts.join(", "))
+    }
+}
+
 /// What the rows of a log say of each flow so far.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStates {
     flows: FxHashMap<u32, FlowState>,
+    sent_again: FxHashMap<u32, SentAgain>,
+    /// Whether SACK was agreed, as the flow table says.
+    sack: FxHashMap<u32, bool>,
+    /// Events of flows that are not in the flow table yet.
+    waiting: Vec<Row>,
     records: u64,
     until_ns: i64,
 }
@@ -175,13 +265,36 @@ impl FlowStates {
         self.until_ns
     }
 
-    /// Adds rows with the columns of [`FLOW_STATE_COLUMNS`], in the order of the file; `flow_base` is added to the
-    /// numbers of their flows.
+    /// Takes in rows of the flow table: whether a flow has SACK decides why its segments are sent again.
+    pub fn note_flows<'a>(&mut self, flows: impl IntoIterator<Item = &'a FlowRow>) {
+        self.sack
+            .extend(flows.into_iter().map(|row| (row.flow, row.sack)));
+        for row in std::mem::take(&mut self.waiting) {
+            self.see(row);
+        }
+    }
+
+    fn see(&mut self, row: Row) {
+        let known = self.sack.get(&row.flow).copied();
+        if known.is_none() && self.waiting.len() < WAITING_MAX {
+            self.waiting.push(row);
+            return;
+        }
+        let sent_again = self.sent_again.entry(row.flow).or_default();
+        sent_again.see(&row, known.unwrap_or(true));
+    }
+
+    /// Adds rows with the columns of [`STATE_COLUMNS`] and [`EVENT_COLUMNS`], in the order of the file; `flow_base` is
+    /// added to the numbers of their flows.
     pub fn add(&mut self, batch: &RecordBatch, flow_base: u32) {
         self.records += batch.num_rows() as u64;
         let Some(rows) = Rows::of(batch) else {
             return;
         };
+        for mut row in rows.of_retransmissions(batch) {
+            row.flow = row.flow.wrapping_add(flow_base);
+            self.see(row);
+        }
         // By number, since a name is compared for each row otherwise.
         let kinds: Vec<Kind> = STATE_NAMES.iter().map(|name| Kind::of(name)).collect();
         for row in 0..batch.num_rows() {
@@ -229,6 +342,8 @@ impl FlowStates {
     pub fn forget(&mut self, flows: &[u32]) {
         for flow in flows {
             self.flows.remove(flow);
+            self.sent_again.remove(flow);
+            self.sack.remove(flow);
         }
     }
 
@@ -252,6 +367,9 @@ impl FlowStates {
             .collect::<UInt32Array>();
         let state = |flow: &FlowState| STATE_NAMES.get(flow.state as usize).copied();
         let srtt_us = |flow: &FlowState| (flow.srtt_us > 0).then_some(flow.srtt_us);
+        let causes: StringArray = (all.iter())
+            .map(|(number, _)| self.sent_again.get(number)?.text())
+            .collect();
         let u32s = |value: fn(&FlowState) -> u32| column::<UInt32Array, _>(all, value);
         let i64s = |value: fn(&FlowState) -> i64| column::<Int64Array, _>(all, value);
         RecordBatch::try_from_iter_with_nullable([
@@ -278,6 +396,7 @@ impl FlowStates {
             ("cwnd_segments", u32s(|flow| flow.cwnd_segments), false),
             ("srtt_us", column::<UInt32Array, _>(all, srtt_us), true),
             ("state", column::<StringArray, _>(all, state), true),
+            ("retransmitted_for", Arc::new(causes), true),
         ])
     }
 }
@@ -286,9 +405,14 @@ impl FlowStates {
 mod tests {
     use super::*;
     use crate::abi::TcpStateRecord;
+    use crate::abi::{EVENT_PACKET, LOSS_STATE_KNOWN, LOSS_STATE_REORDERED};
+    use crate::protocols::{TCP_ACK, TCP_SYN};
     use crate::tcp_log::LogReader;
+    use crate::tcp_log::retransmission::Cause;
+    use crate::tcp_log::retransmissions;
     use crate::tcp_log::testing::log_of;
     use arrow::datatypes::Int64Type;
+    use proptest::prelude::*;
     use std::io::Cursor;
 
     const ESTABLISHED: u8 = 1;
@@ -302,7 +426,7 @@ mod tests {
         let log = log_of(records, batch_rows, records.len());
         let reader = LogReader::new(Cursor::new(log), "made.arrow".into()).unwrap();
         let mut states = FlowStates::default();
-        for batch in reader.select(&FLOW_STATE_COLUMNS).unwrap() {
+        for batch in reader.select_states().unwrap() {
             states.add(&batch.unwrap(), 0);
         }
         assert_eq!(states.records(), records.len() as u64);
@@ -345,6 +469,78 @@ mod tests {
             assert_eq!(number(&table, "received_bytes"), [100]);
             assert_eq!(number(&table, "records"), [5]);
         }
+    }
+
+    proptest! {
+        /// As a judge of all rows finds them, in batches with events and without, also where the flow table comes late.
+        #[test]
+        fn segments_are_sent_again_for_what_the_table_of_retransmissions_says(
+            rows in prop::collection::vec(
+                (0..2u32, 0..8u8, 0..5u8, 0..8u8, 0..6u32, 0..9u32, any::<bool>()),
+                2..200,
+            ),
+            batch_rows in 1..40usize,
+            is_late in any::<bool>(),
+        ) {
+            let records: Vec<_> = rows
+                .into_iter()
+                .enumerate()
+                .map(|(time, (flow, event, ca_state, timer, pkt_seq, sacked_out, reordered))| {
+                    TcpStateRecord {
+                        time_ns: time as u64 * 1_000_000,
+                        flow: flow + 1,
+                        event: [EVENT_PACKET, EVENT_RETRANSMIT, EVENT_CONGESTION_STATE, EVENT_PACKET]
+                            [usize::from(event % 4)],
+                        pkt_seq: pkt_seq * 100,
+                        payload_bytes: 100,
+                        pkt_flags: if event == 5 { TCP_SYN } else { TCP_ACK },
+                        gso_segs: 1 + u16::from(event > 3),
+                        dupthresh_segments: 3,
+                        ca_state,
+                        sacked_out,
+                        loss_state: if timer == 7 {
+                            0
+                        } else {
+                            LOSS_STATE_KNOWN | timer | if reordered { LOSS_STATE_REORDERED } else { 0 }
+                        },
+                        ..record(ESTABLISHED, 1000, 1)
+                    }
+                })
+                .collect();
+            let log = log_of(&records, batch_rows, records.len().div_ceil(2));
+            let opened = || LogReader::new(Cursor::new(&log), "made.arrow".into()).unwrap();
+            let judged = retransmissions(opened()).unwrap();
+            let mut states = FlowStates::default();
+            let mut reader = opened();
+            reader.survey().unwrap();
+            let flows = reader.take_flows();
+            if !is_late {
+                states.note_flows(flows.values());
+            }
+            for batch in opened().select_states().unwrap() {
+                states.add(&batch.unwrap(), 0);
+            }
+            states.note_flows(flows.values());
+            for flow in flows.keys() {
+                let mut expected = [0; CAUSE_NAMES.len() + 1];
+                for one in judged.iter().filter(|one| one.flow == *flow) {
+                    let at = one.cause.map_or(CAUSE_NAMES.len(), |cause| cause as usize);
+                    expected[at] += u64::from(one.segments);
+                }
+                let found = states.sent_again.get(flow).map_or([0; 8], |found| found.segments);
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn causes_are_named_the_most_frequent_first() {
+        let mut again = SentAgain::default();
+        assert_eq!(again.text(), None);
+        again.segments[Cause::Rto as usize] = 1;
+        again.segments[Cause::Fast as usize] = 12;
+        again.segments[CAUSE_NAMES.len()] = 2;
+        assert_eq!(again.text().unwrap(), "12 fast, 2 unknown, 1 rto");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use arrow::record_batch::RecordBatch;
 
 use super::error::LogError;
 use super::flow::FlowRow;
+use super::flow_states::{EVENT_COLUMNS, STATE_COLUMNS};
 use super::header::LogHeader;
 use super::listener::ListenerRow;
 use super::part_reader::{PartReader, Tables};
@@ -26,11 +27,24 @@ pub struct LogFollower {
 }
 
 impl LogFollower {
-    /// Opens the newest file of a log, for some columns; names that the format does not have are ignored.
+    /// Opens the newest file of a log, for what [`FlowStates`](super::FlowStates) needs.
     ///
     /// # Errors
     /// As [`super::LogReader::open`].
-    pub fn open(path: &Path, columns: &[impl AsRef<str>]) -> Result<Self, LogError> {
+    pub fn open_states(path: &Path) -> Result<Self, LogError> {
+        Self::open(path, &STATE_COLUMNS, &EVENT_COLUMNS)
+    }
+
+    /// Opens the newest file of a log, for some columns, and further ones of batches with events; names that the format
+    /// does not have are ignored.
+    ///
+    /// # Errors
+    /// As [`super::LogReader::open`].
+    pub fn open(
+        path: &Path,
+        columns: &[impl AsRef<str>],
+        of_events: &[impl AsRef<str>],
+    ) -> Result<Self, LogError> {
         let mut files = files_of_log(path)?;
         let (file, part) = loop {
             let file = files.pop().unwrap_or_else(|| path.to_owned());
@@ -39,7 +53,7 @@ impl LogFollower {
                 opened => break (file, opened?),
             }
         };
-        let schema = selected(&part.schema, columns);
+        let schema = selected(&part.schema, columns, of_events);
         let mut follower = Self {
             path: path.to_owned(),
             file,

@@ -31,7 +31,7 @@ pub use batch::BatchEncoder;
 pub use compression::{Codec, Compression};
 pub use error::LogError;
 pub use flow::FlowRow;
-pub use flow_states::{FLOW_STATE_COLUMNS, FlowStates};
+pub use flow_states::FlowStates;
 pub use flow_table::{flow_batch, flow_rows, flow_schema};
 pub use follower::LogFollower;
 pub use header::{FORMAT, FORMAT_VERSION, LogHeader, LogPart};

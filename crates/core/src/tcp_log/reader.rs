@@ -2,6 +2,7 @@
 
 use super::error::LogError;
 use super::flow::FlowRow;
+use super::flow_states::{EVENT_COLUMNS, STATE_COLUMNS};
 use super::header::LogHeader;
 use super::listener::ListenerRow;
 use super::message_reader::Truncation;
@@ -116,7 +117,17 @@ impl<R: Read> LogReader<R> {
     /// # Errors
     /// [`LogError::Read`] when zstd has no memory.
     pub fn select(mut self, columns: &[impl AsRef<str>]) -> Result<Self, LogError> {
-        self.schema = selected(&self.schema, columns);
+        self.schema = selected(&self.schema, columns, &[""; 0]);
+        self.part.select(&self.schema)?;
+        Ok(self)
+    }
+
+    /// Reads what [`FlowStates`](super::FlowStates) needs only.
+    ///
+    /// # Errors
+    /// As [`LogReader::select`].
+    pub fn select_states(mut self) -> Result<Self, LogError> {
+        self.schema = selected(&self.schema, &STATE_COLUMNS, &EVENT_COLUMNS);
         self.part.select(&self.schema)?;
         Ok(self)
     }

@@ -6,6 +6,7 @@
 use super::columns::{CA_LOSS, CA_RECOVERY};
 use crate::abi::{EVENT_CONGESTION_STATE, EVENT_DSACK, EVENT_RETRANSMIT};
 use crate::protocols::{TCP_ACK, TCP_FIN, TCP_SYN};
+use rustc_hash::FxHashSet;
 use std::collections::HashMap;
 
 /// Names of [`Cause`], in its order.
@@ -105,17 +106,29 @@ pub struct FlowFacts {
 }
 
 /// An uninterrupted time in Recovery or Loss.
+#[derive(Clone, Debug)]
 struct Episode {
     cause: Option<Cause>,
-    /// Index of its first retransmission among those of the flow.
-    first: usize,
+    /// First sequence numbers of what was sent again.
+    sent: FxHashSet<u32>,
+}
+
+/// Tells why the segments of a flow are sent again, from its events in their order: those of [`EVENT_RETRANSMIT`] and
+/// [`EVENT_CONGESTION_STATE`].
+#[derive(Clone, Debug, Default)]
+pub struct Causes {
+    ca_state: u8,
+    episode: Option<Episode>,
+    /// How many times in Recovery or Loss began.
+    episodes: u64,
 }
 
 #[derive(Default)]
 struct Flow {
     facts: FlowFacts,
-    ca_state: u8,
-    episode: Option<Episode>,
+    causes: Causes,
+    /// The number of the episode, and the index of its first retransmission among those of the flow.
+    episode: (u64, usize),
     could_undo: bool,
     sent: Vec<Sent>,
     /// Indices of those that are not acknowledged.
@@ -175,6 +188,83 @@ impl<F: Fn(u32) -> FlowFacts> Judge<F> {
     }
 }
 
+impl Causes {
+    /// Why the segment of an event [`EVENT_RETRANSMIT`] was sent; `None`: the state does not show it.
+    pub fn cause_of(&mut self, row: &Row, sack: bool) -> Option<Cause> {
+        let cause = self.found(row, sack);
+        if let Some(episode) = &mut self.episode {
+            episode.sent.insert(row.pkt_seq);
+        }
+        cause
+    }
+
+    fn found(&mut self, row: &Row, sack: bool) -> Option<Cause> {
+        if row.pkt_flags & TCP_SYN != 0 {
+            return Some(match row.pkt_flags & TCP_ACK {
+                0 => Cause::Syn,
+                _ => Cause::SynAck,
+            });
+        }
+        let timer = row.timer?;
+        if row.ca_state < CA_RECOVERY {
+            return (timer == TIMER_LOSS_PROBE).then_some(Cause::Tlp);
+        }
+        if row.ca_state != self.ca_state || self.episode.is_none() {
+            // The log begins here, or lacks how the state began.
+            self.begin_episode(row, sack);
+        }
+        let episode = self.episode.as_ref()?;
+        if row.ca_state == CA_LOSS {
+            return if timer == TIMER_NONE {
+                Some(Cause::Rto)
+            } else {
+                episode.cause
+            };
+        }
+        if sack && episode.sent.contains(&row.pkt_seq) {
+            return Some(Cause::Rack);
+        }
+        episode.cause
+    }
+
+    /// Takes in an event [`EVENT_CONGESTION_STATE`].
+    pub fn change_state(&mut self, row: &Row, sack: bool) {
+        if row.ca_state >= CA_RECOVERY {
+            self.begin_episode(row, sack);
+        } else {
+            self.episode = None;
+            self.ca_state = row.ca_state;
+        }
+    }
+
+    fn begin_episode(&mut self, row: &Row, sack: bool) {
+        let cause = match (row.ca_state, row.timer) {
+            (CA_RECOVERY, Some(_)) => Some(recovery_cause(row, sack)),
+            (CA_LOSS, Some(TIMER_NONE)) => Some(Cause::Rto),
+            (CA_LOSS, Some(_)) if row.event == EVENT_CONGESTION_STATE => Some(Cause::Mtu),
+            _ => None,
+        };
+        self.ca_state = row.ca_state;
+        self.episodes += 1;
+        self.episode = Some(Episode {
+            cause,
+            sent: FxHashSet::default(),
+        });
+    }
+}
+
+fn recovery_cause(row: &Row, sack: bool) -> Cause {
+    let is_threshold_reached = row.dupthresh_segments.is_some_and(|threshold| {
+        threshold < NO_THRESHOLD && row.sacked_out >= u32::from(threshold)
+    });
+    // Once reordering was seen, the threshold no longer counts, only time.
+    if !sack || is_threshold_reached && row.reordering_seen != Some(true) {
+        Cause::Fast
+    } else {
+        Cause::Rack
+    }
+}
+
 impl Flow {
     fn acknowledge(&mut self, snd_una: u32) {
         if snd_una == self.snd_una {
@@ -189,8 +279,16 @@ impl Flow {
         });
     }
 
+    /// Notes where an episode began.
+    fn note_episode(&mut self) {
+        if self.causes.episodes != self.episode.0 {
+            self.episode = (self.causes.episodes, self.sent.len());
+        }
+    }
+
     fn retransmit(&mut self, row: &Row) {
-        let cause = self.cause_of(row);
+        let cause = self.causes.cause_of(row, self.facts.sack);
+        self.note_episode();
         self.could_undo = row.can_undo == Some(true);
         let phantom =
             u32::from(row.pkt_flags & TCP_SYN != 0) + u32::from(row.pkt_flags & TCP_FIN != 0);
@@ -214,86 +312,24 @@ impl Flow {
         });
     }
 
-    fn cause_of(&mut self, row: &Row) -> Option<Cause> {
-        if row.pkt_flags & TCP_SYN != 0 {
-            return Some(match row.pkt_flags & TCP_ACK {
-                0 => Cause::Syn,
-                _ => Cause::SynAck,
-            });
-        }
-        let timer = row.timer?;
-        if row.ca_state < CA_RECOVERY {
-            return (timer == TIMER_LOSS_PROBE).then_some(Cause::Tlp);
-        }
-        if row.ca_state != self.ca_state || self.episode.is_none() {
-            // The log begins here, or lacks how the state began.
-            self.begin_episode(row, row.ca_state);
-        }
-        let episode = self.episode.as_ref()?;
-        if row.ca_state == CA_LOSS {
-            return if timer == TIMER_NONE {
-                Some(Cause::Rto)
-            } else {
-                episode.cause
-            };
-        }
-        let in_episode = &self.sent[episode.first..];
-        let is_again = in_episode
-            .iter()
-            .any(|sent| sent.retransmission.pkt_seq == row.pkt_seq);
-        if is_again && self.facts.sack {
-            return Some(Cause::Rack);
-        }
-        episode.cause
-    }
-
-    fn begin_episode(&mut self, row: &Row, ca_state: u8) {
-        let cause = match (ca_state, row.timer) {
-            (CA_RECOVERY, Some(_)) => Some(self.recovery_cause(row)),
-            (CA_LOSS, Some(TIMER_NONE)) => Some(Cause::Rto),
-            (CA_LOSS, Some(_)) if row.event == EVENT_CONGESTION_STATE => Some(Cause::Mtu),
-            _ => None,
-        };
-        self.ca_state = ca_state;
-        self.episode = Some(Episode {
-            cause,
-            first: self.sent.len(),
-        });
-    }
-
-    fn recovery_cause(&self, row: &Row) -> Cause {
-        let is_threshold_reached = row.dupthresh_segments.is_some_and(|threshold| {
-            threshold < NO_THRESHOLD && row.sacked_out >= u32::from(threshold)
-        });
-        // Once reordering was seen, the threshold no longer counts, only time.
-        if !self.facts.sack || is_threshold_reached && row.reordering_seen != Some(true) {
-            Cause::Fast
-        } else {
-            Cause::Rack
-        }
-    }
-
     fn change_state(&mut self, row: &Row) {
-        if row.ca_state >= CA_RECOVERY {
-            self.begin_episode(row, row.ca_state);
-            return;
-        }
         // F-RTO (RFC 5682) also restores the window after a timeout, when any data arrived that was sent once: that
         // shows that the timeout was spurious, and not that its segment was.
-        let is_shown = self.ca_state == CA_RECOVERY || row.original_acked == Some(true);
-        if let Some(episode) = self.episode.take()
-            && self.could_undo
-            && row.can_undo == Some(false)
-            && is_shown
-        {
-            let in_episode = self.sent[episode.first..].iter_mut();
+        let is_shown = self.causes.ca_state == CA_RECOVERY || row.original_acked == Some(true);
+        let was_in_episode = self.causes.episode.is_some();
+        self.causes.change_state(row, self.facts.sack);
+        self.note_episode();
+        if row.ca_state >= CA_RECOVERY {
+            return;
+        }
+        if was_in_episode && self.could_undo && row.can_undo == Some(false) && is_shown {
+            let in_episode = self.sent[self.episode.1..].iter_mut();
             for sent in in_episode.filter(|sent| sent.is_acknowledged) {
                 let one = &mut sent.retransmission;
                 one.spurious = Some(true);
                 one.evidence.get_or_insert(Evidence::Undo);
             }
         }
-        self.ca_state = row.ca_state;
         self.could_undo = false;
     }
 

@@ -4,14 +4,15 @@
 use super::columns::{COLUMNS, Column, Kind};
 use super::compression::{Codec, PREFIX_BYTES};
 use super::message::{BODY_ALIGN_BYTES, buffer_bytes};
-use super::schema::{data_type, dictionaries};
+use super::schema::{data_type, dictionaries, is_of_events};
+use crate::abi::EVENT_PACKET;
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, DictionaryArray, Int8Array, PrimitiveArray,
+    Array, ArrayRef, AsArray, BooleanArray, DictionaryArray, Int8Array, PrimitiveArray,
     TimestampNanosecondArray, new_null_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{
-    ArrowPrimitiveType, Schema, SchemaRef, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, Int8Type, Schema, SchemaRef, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::ipc::{BodyCompressionMethod, CompressionType, RecordBatch as BatchHead};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
@@ -23,12 +24,17 @@ use zstd::bulk::Decompressor;
 /// More rows than this in a batch are damage: the writer makes batches of 8,192.
 const ROWS_MAX: i64 = 1 << 17;
 
+/// The column of the kind of a row, which is before those of events.
+const EVENT: &str = "event";
+
 pub struct RowDecoder {
     schema: SchemaRef,
     /// The [`COLUMNS`] that the file has.
     present: Vec<bool>,
     /// The [`COLUMNS`] that the batches have.
     wanted: Vec<bool>,
+    /// Those of them that are null in batches without events.
+    of_events: Vec<bool>,
     dictionaries: Vec<Option<ArrayRef>>,
     decompressor: Decompressor<'static>,
 }
@@ -41,9 +47,14 @@ impl RowDecoder {
             let is_there = |column: &Column| schema.column_with_name(column.name).is_some();
             COLUMNS.iter().map(is_there).collect()
         };
+        let is_of_events = |column: &Column| {
+            let found = schema.column_with_name(column.name);
+            found.is_some_and(|(_, field)| is_of_events(field))
+        };
         Ok(Self {
             present: among(file),
             wanted: among(&schema),
+            of_events: COLUMNS.iter().map(is_of_events).collect(),
             schema,
             dictionaries: dictionaries(),
             decompressor: Decompressor::new()?,
@@ -69,6 +80,8 @@ impl RowDecoder {
             return Err("its buffers do not follow each other".into());
         }
         let mut places = 0..present;
+        // Where the kind of the rows is not read, they are taken to be of any.
+        let mut has_events = true;
         let mut arrays = Vec::with_capacity(self.schema.fields().len());
         for (index, column) in COLUMNS.iter().enumerate() {
             let place = if self.present[index] {
@@ -79,7 +92,7 @@ impl RowDecoder {
             if !self.wanted[index] {
                 continue;
             }
-            let Some(place) = place else {
+            let Some(place) = place.filter(|_| has_events || !self.of_events[index]) else {
                 arrays.push(self.nulls(index, column, rows)?);
                 continue;
             };
@@ -107,10 +120,12 @@ impl RowDecoder {
             if nulls.is_some() && column.null_from.is_none() {
                 return Err(in_column("nulls, where none can be".into()));
             }
-            arrays.push(
-                self.array(index, column, rows, values, codec, nulls)
-                    .map_err(in_column)?,
-            );
+            let array =
+                (self.array(index, column, rows, values, codec, nulls)).map_err(in_column)?;
+            if column.name == EVENT {
+                has_events = are_there_events(&array);
+            }
+            arrays.push(array);
         }
         // Without columns, the number of rows must be set.
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
@@ -266,6 +281,15 @@ fn are_adjacent<'b>(buffers: impl Iterator<Item = &'b arrow::ipc::Buffer>, body:
             .and_then(|end| end.checked_next_multiple_of(BODY_ALIGN_BYTES as u64));
     }
     end_bytes == Some(body.len() as u64)
+}
+
+/// Whether a column of the kinds of rows has others than packets.
+fn are_there_events(kinds: &ArrayRef) -> bool {
+    let kinds = kinds.as_dictionary_opt::<Int8Type>();
+    kinds.is_none_or(|kinds| {
+        let packet = EVENT_PACKET as i8;
+        kinds.keys().values().iter().any(|&kind| kind != packet)
+    })
 }
 
 fn names_array(keys: Int8Array, names: &ArrayRef) -> Result<ArrayRef, String> {

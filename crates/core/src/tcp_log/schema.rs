@@ -32,13 +32,34 @@ pub fn batch_schema(file: &Schema) -> Option<Schema> {
     in_file.next().is_none().then_some(schema)
 }
 
-/// Some columns of a schema, by name; names that it does not have are ignored.
-pub fn selected(schema: &Schema, columns: &[impl AsRef<str>]) -> SchemaRef {
-    let is_wanted = |name: &String| columns.iter().any(|column| column.as_ref() == name);
+/// Metadata of a column that is null in batches of packets only, which need not be decompressed for it.
+const OF_EVENTS: &str = "parshall.of_events";
+
+/// Whether a column is null in batches of packets only.
+pub fn is_of_events(field: &Field) -> bool {
+    field.metadata().contains_key(OF_EVENTS)
+}
+
+/// Some columns of a schema, by name, and further ones that are wanted of batches with events only; names that it does not
+/// have are ignored.
+pub fn selected(
+    schema: &Schema,
+    columns: &[impl AsRef<str>],
+    of_events: &[impl AsRef<str>],
+) -> SchemaRef {
     let fields = schema.fields().iter();
     let kept: Vec<_> = fields
-        .filter(|field| is_wanted(field.name()))
-        .cloned()
+        .filter_map(|field| {
+            if columns.iter().any(|name| name.as_ref() == field.name()) {
+                return Some(field.clone());
+            }
+            let is_wanted = of_events.iter().any(|name| name.as_ref() == field.name());
+            is_wanted.then(|| {
+                let mark = HashMap::from([(OF_EVENTS.to_string(), String::new())]);
+                let field = field.as_ref().clone().with_nullable(true);
+                Arc::new(field.with_metadata(mark))
+            })
+        })
         .collect();
     Schema::new(kept)
         .with_metadata(schema.metadata().clone())

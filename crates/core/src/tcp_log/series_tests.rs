@@ -83,7 +83,7 @@ fn a_file_without_a_head_is_a_gap_wherever_it_is() {
             }
             fs::write(path_of(directory.path(), damaged), content).unwrap();
             assert_eq!(read(directory.path()), (20, 1, gaps.clone(), false));
-            let follower = LogFollower::open(directory.path(), &["flow"]).unwrap();
+            let follower = LogFollower::open(directory.path(), &["flow"], &[""; 0]).unwrap();
             let newest = if damaged == 3 { 2 } else { 3 };
             assert_eq!(follower.header().part.as_ref().unwrap().number, newest);
         }
@@ -103,7 +103,8 @@ fn numbers_that_a_file_claims_do_no_harm() {
 fn a_follower_reads_a_file_to_its_end_and_goes_on_by_number_not_by_name() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 999_999, "a", 1, 10, false);
-    let mut follower = LogFollower::open(&directory.path().join("day.arrow"), &["flow"]).unwrap();
+    let mut follower =
+        LogFollower::open(&directory.path().join("day.arrow"), &["flow"], &[""; 0]).unwrap();
     write(directory.path(), 1_000_000, "a", 2, 20, false);
     write(directory.path(), 1_000_001, "b", 1, 5, true);
     let mut rows = Vec::new();
@@ -119,7 +120,7 @@ fn a_follower_reads_a_file_to_its_end_and_goes_on_by_number_not_by_name() {
 fn a_follower_goes_on_when_its_file_was_removed() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 1, "a", 1, 10, false);
-    let mut follower = LogFollower::open(directory.path(), &["flow"]).unwrap();
+    let mut follower = LogFollower::open(directory.path(), &["flow"], &[""; 0]).unwrap();
     write(directory.path(), 2, "a", 2, 20, true);
     fs::remove_file(path_of(directory.path(), 1)).unwrap();
     let mut rows = 0;

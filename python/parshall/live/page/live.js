@@ -11,7 +11,7 @@ const FLOW_COLUMNS = [
   ["local", "local", false, "second"], ["peer", "peer", false, ""], ["acked_Mbps", "acked Mbit/s", true, ""],
   ["received_Mbps", "received Mbit/s", true, ""], ["rtt_ms", "rtt ms", true, "third"], ["cwnd", "cwnd", true, "third"],
   ["retr", "retr", true, ""], ["acked", "acked", true, "second"], ["received", "received", true, "second"],
-  ["cc", "cc", false, "second"], ["state", "state", false, "third"],
+  ["cc", "cc", false, "second"], ["state", "state", false, "third"], ["retr_for", "retr for", false, "second"],
 ];
 const GROUP_COLUMNS = [
   ["group", "group", false, ""], ["flows", "flows", true, ""], ["acked_Mbps", "acked Mbit/s", true, ""],
@@ -355,7 +355,36 @@ function drawPackets(packets) {
   const drops = packets.drops.map((row) => [whole(row.packets), row.meaning ? `${row.reason}: ${row.meaning}` : row.reason, row.after.join(", ")]);
   drawTable("drops", drops.length ? drops : [["0", "none", ""]], [true, false, false]);
   const micro = (value) => value.toLocaleString("en", { maximumFractionDigits: 2 });
-  drawTable("stages", packets.stages.map((row) => [row.path, row.stage, whole(row.packets), micro(row.median_us), micro(row.p99_us)]), [false, false, true, true, true]);
+  drawTable("stages", packets.stages.map((row) => [row.path, row.stage, whole(row.packets), micro(row.median_us), micro(row.p99_us), ""]), [false, false, true, true, true, false]);
+  drawHistograms(packets.stages);
+}
+
+// The lower edge of an octave of times.
+const edge = (octave) => {
+  const edge_ns = octave ? 8 * 2 ** (octave - 1) : 0;
+  const [value, unit] = edge_ns < 1e3 ? [edge_ns, "ns"] : edge_ns < 1e6 ? [edge_ns / 1e3, "us"] : edge_ns < 1e9 ? [edge_ns / 1e6, "ms"] : [edge_ns / 1e9, "s"];
+  return `${digits(value, "auto")} ${unit}`;
+};
+
+// All on one axis, so that stages can be compared: from the shortest time of any to the longest.
+function drawHistograms(stages) {
+  const first = Math.min(...stages.map((row) => row.octaves.findIndex((packets) => packets > 0)).filter((at) => at >= 0));
+  const last = Math.max(...stages.map((row) => row.octaves.length));
+  $("octaves").textContent = stages.length && Number.isFinite(first) ? `${edge(first)} to ${edge(last)}` : "times";
+  stages.forEach((row, index) => {
+    const most = Math.max(...row.octaves, 1);
+    const bars = document.createElement("div");
+    bars.className = "histogram";
+    bars.setAttribute("aria-hidden", "true");
+    for (let octave = first; octave < last; octave += 1) {
+      const packets = row.octaves[octave] || 0;
+      const bar = document.createElement("span");
+      bar.style.height = packets ? `${Math.max(100 * packets / most, 6)}%` : "0";
+      bar.title = `${edge(octave)} to ${edge(octave + 1)}: ${whole(packets)}`;
+      bars.append(bar);
+    }
+    $("stages").children[index].lastElementChild.append(bars);
+  });
 }
 
 // Curves.
@@ -411,7 +440,10 @@ async function curves() {
   asked_ms = Date.now();
   const flow = chosen;
   const curve = await ask(`api/curve?flow=${flow}`);
-  if (flow !== chosen || !curve.time_s.length && !single) return;
+  if (flow !== chosen) return;
+  $("why").hidden = !curve.retransmitted_for;
+  $("why").textContent = `Sent again: ${curve.retransmitted_for}`;
+  if (!curve.time_s.length && !single) return;
   if (!single) {
     single = {
       rates: chart("rates", "Throughput, Mbit/s", ["acked", "received"], 190),
