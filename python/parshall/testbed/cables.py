@@ -19,6 +19,8 @@ _UP_TIMEOUT_S = 10.0
 # peer have different indices. With equal indices, as the first interfaces of two new namespaces have,
 # it treats the link as one without a peer, and may wait a second.
 _FIRST_INDEX = 1000
+# The longest time until IPv6 reports a new address, and reports it again.
+_REPORT_INTERVAL_MS = 1
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ def _quiet_ipv6(interface: str) -> None:
         "autoconf": 0,
         "dad_transmits": 0,
         "addr_gen_mode": 1,  # No link-local address.
-        "mldv2_unsolicited_report_interval": 1,
-        "mldv1_unsolicited_report_interval": 1,
+        "mldv2_unsolicited_report_interval": _REPORT_INTERVAL_MS,
+        "mldv1_unsolicited_report_interval": _REPORT_INTERVAL_MS,
     }.items():
         (own / name).write_text(str(value))
 

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from parshall.errors import UsageError
@@ -10,9 +11,11 @@ from parshall.testbed.hosts import Host
 from parshall.testbed.players import Player
 from parshall.testbed.shaping import Shaping
 
-# The multicast reports for IPv6 addresses are over when none was sent for this long, seconds; with the
-# settings of `cables.create_cable`, the kernel sends them within a few clock ticks.
+# Seconds without a packet after the multicast reports for IPv6 addresses. With the settings of `cables.create_cable`, the
+# kernel sends them within a few clock ticks; when it is busy, later.
 _SILENCE_S = 0.03
+_REPORTS_TIMEOUT_S = 5.0
+_ROBUSTNESS, _ROBUSTNESS_DEFAULT = Path("/proc/sys/net/ipv6/mld_qrv"), 2
 _NUD_PERMANENT = 0x80
 _IFA_F_NODAD = 0x02
 
@@ -142,8 +145,32 @@ class Link:
         return dict(self._player.close())
 
 
-def configure_addresses(end: End, other: End) -> None:
-    """Set the addresses of an end, and a permanent neighbour entry for the other: no ARP on the link."""
+def configure_addresses(ends: tuple[End, End]) -> None:
+    """Set the addresses of both ends, with permanent neighbour entries, and wait until the link is silent.
+
+    There is no ARP on the link, and no neighbour discovery. The multicast reports that IPv6 sends for new addresses are
+    over when this returns: however late their timers run, it waits for as many as the kernel sends.
+    """
+    before = [_multicast_reports(end) for end in ends]
+    for end, other in (ends, ends[::-1]):
+        _configure(end, other)
+    if not any(end.ipv6 for end in ends):
+        return
+    deadline = time.monotonic() + _REPORTS_TIMEOUT_S
+    while any(_multicast_reports(end) < sent + _reports_for_a_change() for end, sent in zip(ends, before, strict=True)):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
+    # Further ones, of a host that forwards, come at the same time.
+    seen, since = [-1, -1], time.monotonic()
+    while time.monotonic() - since < _SILENCE_S:
+        now = [_interface_counters(end)["tx_packets"] for end in ends]
+        if now != seen:
+            seen, since = now, time.monotonic()
+        time.sleep(0.001)
+
+
+def _configure(end: End, other: End) -> None:
     with end.host.enter(), route_socket() as route:
         (index,) = route.link_lookup(ifname=end.interface)
         route.addr("add", index=index, address=end.ipv4, prefixlen=24)
@@ -155,16 +182,20 @@ def configure_addresses(end: End, other: End) -> None:
             route.neigh("replace", dst=neighbour, lladdr=other.mac, ifindex=index, state=_NUD_PERMANENT)
 
 
-def wait_for_silence(ends: tuple[End, End]) -> None:
-    """Wait until IPv6 has sent the multicast reports for new addresses at both ends."""
-    if not any(end.ipv6 for end in ends):
-        return
-    seen, since = [-1, -1], time.monotonic()
-    while time.monotonic() - since < _SILENCE_S:
-        now = [_interface_counters(end)["tx_packets"] for end in ends]
-        if now != seen:
-            seen, since = now, time.monotonic()
-        time.sleep(0.001)
+def _multicast_reports(end: End) -> int:
+    """Return how many reports of MLDv2 an end has sent (RFC 3810)."""
+    # Of this thread: the process may be in another namespace.
+    path = Path("/proc/thread-self/net/dev_snmp6") / end.interface
+    with end.host.enter():
+        lines = path.read_text().splitlines() if path.exists() else []
+    counts = (int(line.split()[1]) for line in lines if line.startswith("Icmp6OutMLDv2Reports"))
+    return next(counts, 0)
+
+
+def _reports_for_a_change() -> int:
+    """Return how many times the kernel reports a change: the robustness of RFC 3810, one for all namespaces."""
+    # Only the first namespace shows it.
+    return int(_ROBUSTNESS.read_text()) if _ROBUSTNESS.exists() else _ROBUSTNESS_DEFAULT
 
 
 def _interface_counters(end: End) -> dict[str, int]:

@@ -167,9 +167,7 @@ class Testbed:
             player = Relay(namespace, cable, shapings, cpu, seed)
         else:
             player = Kernel(namespace, cable, shapings, offloads, seed)
-        for end, other in (ends, ends[::-1]):
-            links.configure_addresses(end, other)
-        links.wait_for_silence(ends)
+        links.configure_addresses(ends)
         player.start()
         link = Link(ends, shapings, player, mtu=mtu, offloads=offloads, seed=seed)
         self.links.append(link)
