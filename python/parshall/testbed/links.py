@@ -11,7 +11,7 @@ from parshall.testbed.hosts import Host
 from parshall.testbed.players import Player
 from parshall.testbed.shaping import Shaping
 
-# Seconds without a packet after the multicast reports for IPv6 addresses. With the settings of `cables.create_cable`, the
+# Seconds without a packet after the multicast reports for IPv6 addresses. With the settings of `create_cable`, the
 # kernel sends them within a few clock ticks; when it is busy, later.
 _SILENCE_S = 0.03
 _REPORTS_TIMEOUT_S = 5.0
