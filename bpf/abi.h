@@ -147,6 +147,14 @@ struct tcp_options {
 	__u32 pids[FILTER_PIDS_MAX];           /* only sockets of these processes */
 	__u32 pid_count;                       /* 0: all */
 	__u32 pid_namespace;                   /* inode of the one whose process IDs these are; 0: the first one */
+	__u32 adapts;                          /* packets_per_log is that of struct tcp_control */
+	__u32 pad;
+};
+
+/* What may change while the TCP programs are attached. */
+struct tcp_control {
+	__u32 enabled;
+	__u32 packets_per_log;                 /* a power of two */
 };
 
 /* Softirq time charged to the reader's thread, where the kernel charges threads with it. */

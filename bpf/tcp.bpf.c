@@ -50,7 +50,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	__u64 flow_seq, time_ns;
 	__u32 cpu;
 
-	if (!enabled)
+	if (!control.enabled)
 		return PASS;
 	cpu = bpf_get_smp_processor_id();
 	account = account_of(cpu, hook);
@@ -90,7 +90,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	if (direction == DIRECTION_IN && flow->has_retransmitted)
 		note_duplicates(skb, flow);
 	/* Thinned out by number: decided before the cache lines of the socket are read. */
-	if (!options.on_change && flow->marks == ALL_KNOWN && !is_nth(flow_seq))
+	if (!options.on_change && flow->marks == ALL_KNOWN && !is_nth(flow->flow, flow_seq))
 		goto end;
 	tp = tcp_sock_of(sk);
 	kernel_sk = tp ? sock_of(skb, tp) : 0;
@@ -209,7 +209,7 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	if (!tp)
 		return 0;
 	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
-	if (!enabled) {
+	if (!control.enabled) {
 		if (flow)
 			skip_retransmit(flow, tp);
 		return 0;
@@ -249,7 +249,7 @@ int BPF_PROG(tcp_retransmit_synack, const struct sock *sk, const struct request_
 	struct flow_state *flow;
 	struct event event;
 
-	if (!enabled)
+	if (!control.enabled)
 		return 0;
 	if (sk->__sk_common.skc_state == TCP_LISTEN) {
 		ends_of(common, &connection);
@@ -282,7 +282,7 @@ int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 	struct event event;
 	struct tcp_sock *tp;
 
-	if (!enabled)
+	if (!control.enabled)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_state) == ca_state ||
@@ -343,7 +343,7 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 		note_listener_owner(bpf_get_current_task_btf(), (void *)sk, 1);
 	if (old_state == TCP_LISTEN)
 		note_listener_end(sk);
-	if (enabled && old_state == TCP_SYN_RECV && new_state == TCP_ESTABLISHED)
+	if (control.enabled && old_state == TCP_SYN_RECV && new_state == TCP_ESTABLISHED)
 		take_over_handshake(sk);
 	if (new_state != TCP_CLOSE || old_state == TCP_LISTEN)
 		return 0;
@@ -351,7 +351,7 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 	tp = bpf_skc_to_tcp_sock((void *)sk);
 	if (flow && tp)
 		note_ending(flow, tp, old_state);
-	if (!enabled)
+	if (!control.enabled)
 		return 0;
 	/* With a flow, the program that runs first writes; without one, tcp_close counts. */
 	if (flow ? __sync_lock_test_and_set(&flow->has_closed, 1) : is_second)

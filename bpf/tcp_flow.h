@@ -26,8 +26,7 @@
 const volatile struct tcp_options options SEC(".rodata.options");
 #define flow_layout options.flow_layout
 
-/* Switched while attached. */
-volatile __u32 enabled SEC(".data.control") = 1;
+volatile struct tcp_control control SEC(".data.control") = { .enabled = 1, .packets_per_log = 1 };
 __u32 last_flow;
 
 RING_ARRAY packet_ring SEC(".maps"), flow_ring SEC(".maps");
@@ -179,10 +178,16 @@ static __always_inline void count_packet(__u64 *counter, __u32 direction)
 		count(counter);
 }
 
+/* Whether packets of a flow are logged by their number. */
+static __always_inline int takes_by_number(void)
+{
+	return options.packets_per_log > 1 || options.adapts;
+}
+
 /* Whether some packets of a flow are thinned out. */
 static __always_inline int thins(void)
 {
-	return options.packets_per_log > 1 || options.on_change;
+	return takes_by_number() || options.on_change;
 }
 
 static __noinline int is_wanted(const struct connection_key *connection)

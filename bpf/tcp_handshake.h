@@ -108,7 +108,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	if (thins()) {
 		/* There is no window that could change yet, but the first packet of a flow always counts as a change. */
 		if (!(options.on_change && flow_seq == 1) &&
-		    (options.packets_per_log <= 1 || !is_nth(flow_seq)))
+		    (!takes_by_number() || !is_nth(flow->flow, flow_seq)))
 			goto end;
 		count(&account->due);
 		count(&flow->packets_due);

@@ -161,9 +161,19 @@ static __always_inline void fill_packet(struct tcp_state_record *record, struct 
 	record->payload_bytes = skb->len - header_bytes - tcp->doff * 4;
 }
 
-/* Whether every n-th packet of a flow counts this one; without thinning each counts. */
-static __always_inline int is_nth(__u64 flow_seq)
+/* Those of a handshake, and the first one of the connection. */
+#define FIRST_PACKETS 4
+
+/*
+ * Whether every n-th packet of a flow counts this one; without thinning each counts. Where n changes, it is a power of
+ * two, so that what a larger n takes a smaller one takes, too; and flows begin at different places, so that short ones
+ * have as many as long ones. The first packets of a flow show where its sequence numbers begin. 2654435769 is the odd number next to 2^32 divided by the golden ratio (Knuth, 6.4).
+ */
+static __always_inline int is_nth(__u32 flow, __u64 flow_seq)
 {
+	if (options.adapts)
+		return flow_seq <= FIRST_PACKETS ||
+		       !((flow_seq + flow * 2654435769u) & (control.packets_per_log - 1));
 	return options.packets_per_log <= 1 || flow_seq % options.packets_per_log == 0;
 }
 
@@ -173,7 +183,7 @@ static __always_inline int is_due(const struct flow_state *flow, struct tcp_sock
 	if (options.on_change && (flow->last_cwnd_segments != tp->snd_cwnd ||
 				  flow->last_ssthresh_segments != tp->snd_ssthresh))
 		return 1;
-	return options.packets_per_log > 1 ? is_nth(flow_seq) : !options.on_change;
+	return takes_by_number() ? is_nth(flow->flow, flow_seq) : !options.on_change;
 }
 
 #endif

@@ -14,6 +14,7 @@ class LogReader:
     metadata: dict[str, str]
     ledger: str | None
     listeners: str
+    thinning: str
     truncation: str | None
     complete: bool
     gaps: str

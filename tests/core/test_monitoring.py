@@ -39,6 +39,8 @@ ACCOUNTS: dict[Instrument, dict[str, Any]] = {
         "ledger": LEDGER,
         "flows_open": 1,
         "flows_ended": {"fin": 2},
+        "sent_again": {"fast": 3},
+        "budget": {"share": 0.01, "cost_share": 0.008, "observed_s": 60.0},
         "srtt": {"bounds_us": [50], "counts": [1, 1], "sum_us": 80},
         "listeners": [],
         "segments_unlisted": 0,

@@ -138,6 +138,8 @@ def test_sockets_that_share_an_address_are_one_series() -> None:
         "ledger": {"hooks": [hook], "cost": cost, "until_time_ns": 1},
         "flows_open": 0,
         "flows_ended": {},
+        "sent_again": {},
+        "budget": None,
         "srtt": {"bounds_us": [50], "counts": [0, 0], "sum_us": 0},
         "segments_unlisted": 0,
         "listeners": [names | {"syns_refused": syns, "acks_refused": 1} for syns in (3, 4)],

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from conversation import connection, socket_at, socket_statistics, transfer
 from ports import PORTS
@@ -58,6 +59,11 @@ def test_events_of_a_lossy_link_agree_with_the_kernels_counters(bed: Any, tmp_pa
         if words and words[0].startswith("Tcp")
     }
     assert counted["TcpRetransSegs"] == close["total_retrans"]
+    # Those who watch are told the causes that the log has, of both ends.
+    causes = pl.from_arrow(logged.retransmissions).with_columns(pl.col("cause").cast(pl.String).fill_null("unknown"))
+    by_cause = dict(causes.group_by("cause").agg(pl.col("segments").sum()).iter_rows())
+    told = log.account()["sent_again"]
+    assert {cause: segments for cause, segments in told.items() if segments} == by_cause
     # Every retransmitted segment was sent before.
     sent = rows.filter(event="packet", direction="out")
     assert set(again["pkt_seq"]) <= set(sent["pkt_seq"])

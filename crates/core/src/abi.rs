@@ -272,6 +272,13 @@ plain! {
         pids: [u32; FILTER_PIDS_MAX],
         pid_count: u32,
         pid_namespace: u32,
+        adapts: u32,
+        pad: u32,
+    }
+    /// See `struct tcp_control`.
+    struct TcpControl {
+        enabled: u32,
+        packets_per_log: u32,
     }
     /// See `struct tcp_state_record`.
     struct TcpStateRecord {

@@ -31,6 +31,9 @@ pub struct LogReader {
     ledger: Option<String>,
     #[pyo3(get)]
     listeners: String,
+    /// Changes of the thinning, as JSON.
+    #[pyo3(get)]
+    thinning: String,
     #[pyo3(get)]
     truncation: Option<String>,
     #[pyo3(get)]
@@ -67,6 +70,8 @@ impl LogReader {
                 .transpose())
             .map_err(to_python)?,
             listeners: serde_json::to_string(&reader.listeners().values().collect::<Vec<_>>())
+                .map_err(to_python)?,
+            thinning: serde_json::to_string(&reader.thinning().values().collect::<Vec<_>>())
                 .map_err(to_python)?,
             truncation: reader.truncation().map(ToString::to_string),
             complete: reader.is_complete(),

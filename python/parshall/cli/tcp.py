@@ -5,6 +5,7 @@ import json
 import shlex
 import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.listener_text import listener_lines
-from parshall.cli.options import count_option, log_file, ring_bytes
+from parshall.cli.options import Accepted, count_option, log_file, ring_bytes, share_option
 from parshall.cli.publishing import published
 from parshall.cli.watch import End, watch
 from parshall.errors import UsageError
@@ -30,6 +31,7 @@ COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
     "epilog": "With CMD, only the sockets of CMD and its children are logged; the exit status is that of CMD.",
 }
+_BUDGETS = Accepted("a share of one CPU above 0, at most 1, such as 0.01 or 1%", lambda share: 0 < share <= 1)
 # Why CMD was ended early.
 _REASONS = {End.ENDED: "because the log had ended", End.TIME_OVER: "after {:g} s"}
 
@@ -40,6 +42,10 @@ def command(
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Log file; - is standard output")
     ] = None,
     ppl: Annotated[int, count_option("--ppl", help="Log every N-th packet of each flow")] = 1,
+    budget: Annotated[
+        float | None,
+        share_option("--budget", help="Thin out so that it costs less than this of one CPU: 1%", accepted=_BUDGETS),
+    ] = None,
     on_change: Annotated[
         bool, typer.Option("--on-change", help="Log a packet when cwnd or ssthresh of its flow changed")
     ] = False,
@@ -86,6 +92,7 @@ def command(
         log = TcpLog(
             path,
             ppl=ppl,
+            budget=budget,
             on_change=on_change,
             port=port or (),
             host=host or (),
@@ -147,6 +154,21 @@ def _end(child: Command, end: End, duration_s: float | None) -> int:
     return status
 
 
+def budget_lines(summary: LogSummary) -> Iterator[str]:
+    """Yield what a budget came to; nothing without one."""
+    budget = summary.budget
+    if budget is None:
+        return
+    wall_s = summary.ledger["cost"]["wall_s"]
+    most = budget["packets_per_log_max"]
+    thinned = "every packet" if most == 1 else f"every packet to every {most:,}th of a flow"
+    largest = f", {budget['cost_share_max']:.2%} in the most expensive ten seconds" if budget["cost_share_max"] else ""
+    yield (
+        f"  budget: {budget['cost_share']:.2%} of a CPU{largest}, of {budget['share']:.2%}; {thinned}; "
+        f"packets observed for {budget['observed_s']:.1f} of {wall_s:.1f} s"
+    )
+
+
 def _progress(status: dict[str, Any], elapsed_s: float) -> str:
     return (
         f"{status['records']:,} records  {status['flows']:,} flows  "
@@ -159,5 +181,6 @@ def _show(path: Path, summary: LogSummary, as_json: bool) -> None:
         # Standard output may be the log itself.
         print(json.dumps({"log": str(path)} | asdict(summary)), file=sys.stderr if str(path) == "-" else sys.stdout)
         return
-    lines = [f"{path}: {many(summary.flows, 'flow')}", *listener_lines(summary), *ledger_lines(summary.ledger)]
+    title = f"{path}: {many(summary.flows, 'flow')}"
+    lines = [title, *listener_lines(summary), *ledger_lines(summary.ledger), *budget_lines(summary)]
     show(*lines, file=sys.stderr)

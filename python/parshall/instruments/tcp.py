@@ -36,11 +36,15 @@ class LogSummary(Summary):
         Listeners whose accept queue was full when somebody came, as rows of `Log.listeners`; times are integers.
     segments_unlisted : int
         Segments that came to listeners for which the kernel's table had no room.
+    budget : dict or None
+        What a budget came to: its ``share`` of one CPU, ``cost_share`` of the whole time and ``cost_share_max`` of
+        the most expensive ten seconds (0: it was shorter), ``observed_s``, ``packets_per_log_max``, ``changes``.
     """
 
     flows: int
     listeners: list[dict[str, Any]]
     segments_unlisted: int
+    budget: dict[str, Any] | None
 
     def _facts(self) -> list[str]:
         return [many(self.flows, "flow"), *super()._facts()]
@@ -56,6 +60,10 @@ class TcpLog(Session[LogSummary]):
         another process writes it.
     ppl : int
         Log every n-th packet of each flow; 1 logs all.
+    budget : float, optional
+        Keep what the log costs, programs and reader, below this share of one CPU: with more traffic only every second,
+        fourth, ... packet of each flow is logged, and where skipping packets costs too much, packets are observed for a
+        part of the time. `Log.thinning` has each change.
     on_change : bool
         Log a packet when its flow's cwnd or ssthresh changed since the last one logged (and every
         n-th packet too, when ``ppl`` is not 1).
@@ -113,6 +121,7 @@ class TcpLog(Session[LogSummary]):
         path: str | os.PathLike[str],
         *,
         ppl: int = 1,
+        budget: float | None = None,
         on_change: bool = False,
         port: int | Sequence[int] = (),
         host: str | Sequence[str] = (),
@@ -132,6 +141,10 @@ class TcpLog(Session[LogSummary]):
     ) -> None:
         if not 1 <= ppl < 1 << 32:
             raise UsageError(f"--ppl {ppl}: expected 1 (every packet) to {(1 << 32) - 1}")
+        if budget is not None and not 0 < budget <= 1:
+            raise UsageError(f"--budget {budget:g}: expected a share of one CPU above 0, at most 1, such as 0.01 or 1%")
+        if budget is not None and (ppl != 1 or on_change):
+            raise UsageError("--budget: decides how packets are thinned; leave out --ppl and --on-change")
         if buffer_bytes.bit_count() != 1 or not RING_BYTES_MIN <= buffer_bytes <= RING_BYTES_MAX:
             raise UsageError(f"--buffer {buffer_bytes}: expected a power of two from 32K to 256M")
         check_choice("--policy", policy, ("fast", "slow"))
@@ -160,6 +173,7 @@ class TcpLog(Session[LogSummary]):
         self.path = Path(path)
         options = {
             "packets_per_log": ppl,
+            "budget": budget,
             "on_change": on_change,
             "ports": ports,
             "hosts": [str(address) for address in addresses],

@@ -69,6 +69,10 @@ _GAP_COLUMNS = pa.schema(
     [("from_time_ns", pa.timestamp("ns", "UTC")), ("until_time_ns", pa.timestamp("ns", "UTC")), ("cause", pa.string())]
 )
 
+_THINNING_COLUMNS = pa.schema(
+    [("time_ns", pa.timestamp("ns", "UTC")), ("packets_per_log", pa.uint32()), ("cost_share", pa.float64())]
+)
+
 FORMATS: dict[str, tuple[str, bool]] = {name: (suffix, is_text) for name, suffix, is_text in _native.log_formats()}
 """Name of a conversion -> (suffix of its files, whether it is text)."""
 
@@ -294,6 +298,29 @@ class Log:
             for gap in json.loads(self._reader.gaps)
         ]
         return pa.Table.from_pylist(rows, schema=_GAP_COLUMNS) if rows else pa.Table.from_batches([], _GAP_COLUMNS)
+
+    @cached_property
+    def thinning(self) -> pa.Table:
+        """How packets were thinned, where that changed while the log was written (``budget``).
+
+        Returns
+        -------
+        pyarrow.Table
+            Shape (changes, 3): ``time_ns``; ``packets_per_log``, every n-th packet of each flow is logged from then on,
+            a power of two, or 0: no packets are observed; ``cost_share``, what the log cost since the row before, as a
+            share of one CPU. Empty without a budget.
+        """
+        rows = json.loads(self._reader.thinning)
+        return pa.Table.from_pylist(rows, schema=_THINNING_COLUMNS) if rows else _THINNING_COLUMNS.empty_table()
+
+    def estimates(self, window_s: float = 10.0, begin_ns: int | None = None) -> "polars.DataFrame":
+        """Return bytes, retransmissions and round-trip times in equal spans of time, with intervals.
+
+        What a thinned log does not have is bounded or estimated: see `parshall.instruments.tcp_estimates.estimates`.
+        """
+        from parshall.instruments.tcp_estimates import estimates
+
+        return estimates(self, window_s, begin_ns)
 
     @property
     def truncation(self) -> str | None:

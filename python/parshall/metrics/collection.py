@@ -201,6 +201,15 @@ class Metrics:
         for ending, number in account["flows_ended"].items():
             self._count(ended, [ending], number)
         yield ended
+        again = CounterMetricFamily(
+            "parshall_tcp_segments_sent_again",
+            "Segments that were sent again, by cause: fast, rto, ...",
+            labels=["cause"],
+        )
+        for cause, number in account["sent_again"].items():
+            self._count(again, [cause], number)
+        yield again
+        yield from self._budget(account["budget"])
         srtt = account["srtt"]
         buckets, total = [], 0
         for bound_us, number in zip([*srtt["bounds_us"], None], srtt["counts"], strict=True):
@@ -212,6 +221,17 @@ class Metrics:
         )
         histogram.add_metric([], buckets, srtt["sum_us"] / 1e6)
         yield histogram
+
+    def _budget(self, budget: dict[str, Any] | None) -> Iterator[Metric]:
+        if budget is None:
+            return
+        yield self._gauge("parshall_tcp_budget_cpus", "Budget of the log, CPUs.", budget["share"])
+        yield self._gauge(
+            "parshall_tcp_budget_spent_cpus", "What the log has cost since it began, CPUs.", budget["cost_share"]
+        )
+        observed = CounterMetricFamily("parshall_tcp_observed_seconds", "Time for which packets were observed.")
+        self._count(observed, [], budget["observed_s"])
+        yield observed
 
     def _listeners(self, account: dict[str, Any]) -> Iterator[Metric]:
         # Several sockets may listen at one address (SO_REUSEPORT); a series is of all of them.

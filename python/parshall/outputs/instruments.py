@@ -49,6 +49,23 @@ class Listener(Object):
     """Whether the socket no longer listens."""
 
 
+class Budget(Object):
+    """What keeping the cost below a share of one CPU came to."""
+
+    share: float
+    """The share of one CPU that was not to be exceeded."""
+    cost_share: float
+    """The share that the log took: programs and reader."""
+    cost_share_max: float
+    """The largest share in ten seconds; 0: it was shorter."""
+    observed_s: float
+    """Time for which packets were observed, seconds."""
+    packets_per_log_max: int
+    """The most that was thinned: every n-th packet of each flow."""
+    changes: int
+    """Changes of the thinning, and pauses."""
+
+
 class TcpOutput(Object):
     """How a TCP log ended: ``parshall tcp --json``."""
 
@@ -64,6 +81,8 @@ class TcpOutput(Object):
     """Listeners that refused segments."""
     segments_unlisted: int
     """Segments that came to listeners for which the kernel's table had no room."""
+    budget: Budget | None
+    """What the budget came to; null: there was none."""
 
 
 class CaptureOutput(Object):

@@ -3,7 +3,6 @@
 use super::columns::{DIRECTION_NAMES, STATE_NAMES};
 use super::flow::FlowRow;
 use super::retransmission::{CAUSE_NAMES, Causes, Row};
-use crate::abi::{EVENT_CONGESTION_STATE, EVENT_RETRANSMIT};
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, Int8Array, Int64Array, StringArray, UInt32Array,
     UInt64Array,
@@ -111,9 +110,8 @@ impl<'a> Rows<'a> {
         if states.null_count() > 0 {
             return None;
         }
-        let is_wanted = |event: u8| event == EVENT_RETRANSMIT || event == EVENT_CONGESTION_STATE;
         let kinds = events.values().iter().enumerate();
-        let rows = kinds.filter_map(|(row, &event)| is_wanted(event as u8).then_some(row));
+        let rows = kinds.filter_map(|(row, &event)| Causes::is_told_by(event as u8).then_some(row));
         let found = rows.map(|row| Row {
             time_ns: self.time_ns[row],
             flow: self.flow[row],
@@ -217,12 +215,8 @@ struct SentAgain {
 
 impl SentAgain {
     fn see(&mut self, row: &Row, sack: bool) {
-        if row.event == EVENT_RETRANSMIT {
-            let cause = self.causes.cause_of(row, sack);
-            let at = cause.map_or(CAUSE_NAMES.len(), |cause| cause as usize);
-            self.segments[at] += u64::from(row.gso_segs);
-        } else {
-            self.causes.change_state(row, sack);
+        if let Some((at, segments)) = self.causes.see(row, sack) {
+            self.segments[at] += segments;
         }
     }
 
@@ -405,7 +399,10 @@ impl FlowStates {
 mod tests {
     use super::*;
     use crate::abi::TcpStateRecord;
-    use crate::abi::{EVENT_PACKET, LOSS_STATE_KNOWN, LOSS_STATE_REORDERED};
+    use crate::abi::{
+        EVENT_CONGESTION_STATE, EVENT_PACKET, EVENT_RETRANSMIT, LOSS_STATE_KNOWN,
+        LOSS_STATE_REORDERED,
+    };
     use crate::protocols::{TCP_ACK, TCP_SYN};
     use crate::tcp_log::LogReader;
     use crate::tcp_log::retransmission::Cause;

@@ -29,6 +29,8 @@ pub const KEY_CRC32: &str = "parshall.crc32";
 pub const KEY_FLOWS: &str = "parshall.flows";
 /// The listeners that are new or changed, as JSON.
 pub const KEY_LISTENERS: &str = "parshall.listeners";
+/// Changes of the thinning, as JSON.
+pub const KEY_THINNING: &str = "parshall.thinning";
 /// The ledger so far, as JSON.
 pub const KEY_LEDGER: &str = "parshall.ledger";
 /// `"true"` on the last tick of a complete log.

@@ -25,6 +25,7 @@ mod scale;
 mod schema;
 mod series;
 mod state_columns;
+mod thinning;
 mod writer;
 
 pub use batch::BatchEncoder;
@@ -43,6 +44,7 @@ pub use scale::Scale;
 pub use schema::record_schema;
 pub use series::{Gap, GapCause, files_of_log};
 pub use state_columns::StateColumns;
+pub use thinning::ThinningRow;
 pub use writer::{LogWriter, Unwritten};
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use super::error::LogError;
 use super::flow_table::decode_flows;
 use super::header::LogHeader;
-use super::message::{KEY_FINAL, KEY_FLOWS, KEY_LEDGER, KEY_LISTENERS};
+use super::message::{KEY_FINAL, KEY_FLOWS, KEY_LEDGER, KEY_LISTENERS, KEY_THINNING};
 use super::message_reader::{MessageReader, RawMessage, Step, Truncation};
 use super::rows::{RowDecoder, row_count};
 use super::schema::batch_schema;
-use super::{FlowRow, ListenerRow};
+use super::{FlowRow, ListenerRow, ThinningRow};
 use crate::input_file::open_regular;
 use crate::ledger::Ledger;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub struct Tables {
     pub flows: BTreeMap<u32, FlowRow>,
     pub listeners: BTreeMap<u32, ListenerRow>,
+    /// Changes of the thinning, by their time.
+    pub thinning: BTreeMap<i64, ThinningRow>,
     /// The last ledger of the file that is read.
     ledger: Option<Ledger>,
     /// Of the files before.
@@ -254,6 +256,13 @@ impl<R: Read> PartReader<R> {
                     let rows: Vec<ListenerRow> = serde_json::from_str(value)
                         .map_err(|error| format!("its listeners: {error}"))?;
                     tables.add_listeners(rows);
+                }
+                KEY_THINNING => {
+                    let rows: Vec<ThinningRow> = serde_json::from_str(value)
+                        .map_err(|error| format!("its thinning: {error}"))?;
+                    tables
+                        .thinning
+                        .extend(rows.into_iter().map(|row| (row.time_ns, row)));
                 }
                 KEY_LEDGER => {
                     tables.ledger = Some(

@@ -9,6 +9,7 @@ use super::message_reader::Truncation;
 use super::part_reader::{Bases, PartReader, Tables};
 use super::schema::selected;
 use super::series::{self, Gap, GapCause};
+use super::thinning::ThinningRow;
 use crate::ledger::Ledger;
 use arrow::array::UInt32Array;
 use arrow::compute::kernels::numeric::add_wrapping;
@@ -161,6 +162,11 @@ impl<R: Read> LogReader<R> {
     /// The listeners read so far, by number.
     pub fn listeners(&self) -> &BTreeMap<u32, ListenerRow> {
         &self.tables.listeners
+    }
+
+    /// The changes of the thinning read so far, by their time.
+    pub fn thinning(&self) -> &BTreeMap<i64, ThinningRow> {
+        &self.tables.thinning
     }
 
     /// The account of what was read so far.

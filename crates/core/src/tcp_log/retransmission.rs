@@ -3,8 +3,12 @@
 //! The cause follows from the kernel's state at the retransmission and from how its recovery began. What came
 //! back afterwards shows whether it was spurious: DSACKs, and windows that the kernel restored.
 
+use super::columns::NO_VALUE;
 use super::columns::{CA_LOSS, CA_RECOVERY};
-use crate::abi::{EVENT_CONGESTION_STATE, EVENT_DSACK, EVENT_RETRANSMIT};
+use super::scale::{dupthresh_of, loss_flag, timer_of};
+use crate::abi::{
+    EVENT_CONGESTION_STATE, EVENT_DSACK, EVENT_RETRANSMIT, LOSS_STATE_REORDERED, TcpStateRecord,
+};
 use crate::protocols::{TCP_ACK, TCP_FIN, TCP_SYN};
 use rustc_hash::FxHashSet;
 use std::collections::HashMap;
@@ -73,6 +77,28 @@ pub struct Row {
     pub reordering_seen: Option<bool>,
     pub can_undo: Option<bool>,
     pub original_acked: Option<bool>,
+}
+
+impl Row {
+    /// The columns of a record, as far as they tell why a segment is sent again.
+    pub fn of(record: &TcpStateRecord) -> Self {
+        let known = |value: u8| (value != NO_VALUE).then_some(value);
+        Self {
+            time_ns: record.time_ns as i64,
+            flow: record.flow,
+            event: record.event,
+            ca_state: record.ca_state,
+            sacked_out: record.sacked_out,
+            pkt_seq: record.pkt_seq,
+            pkt_flags: record.pkt_flags,
+            payload_bytes: record.payload_bytes,
+            gso_segs: record.gso_segs,
+            timer: known(timer_of(record)),
+            dupthresh_segments: known(dupthresh_of(record)),
+            reordering_seen: known(loss_flag(record, LOSS_STATE_REORDERED)).map(|flag| flag != 0),
+            ..Self::default()
+        }
+    }
 }
 
 /// One retransmission.
@@ -189,6 +215,23 @@ impl<F: Fn(u32) -> FlowFacts> Judge<F> {
 }
 
 impl Causes {
+    /// Whether an event tells why segments are sent again.
+    pub fn is_told_by(event: u8) -> bool {
+        event == EVENT_RETRANSMIT || event == EVENT_CONGESTION_STATE
+    }
+
+    /// Takes in such an event. Returns where in [`CAUSE_NAMES`] its cause is, behind them if it is unknown, and how many
+    /// segments were sent again.
+    pub fn see(&mut self, row: &Row, sack: bool) -> Option<(usize, u64)> {
+        if row.event == EVENT_CONGESTION_STATE {
+            self.change_state(row, sack);
+            return None;
+        }
+        let cause = self.cause_of(row, sack);
+        let at = cause.map_or(CAUSE_NAMES.len(), |cause| cause as usize);
+        Some((at, u64::from(row.gso_segs)))
+    }
+
     /// Why the segment of an event [`EVENT_RETRANSMIT`] was sent; `None`: the state does not show it.
     pub fn cause_of(&mut self, row: &Row, sack: bool) -> Option<Cause> {
         let cause = self.found(row, sack);

@@ -5,6 +5,7 @@ use super::flow_table::{decode_flows, encode_flows};
 use super::message::END_OF_STREAM;
 use super::message_reader::{MessageReader, Step};
 use super::testing::{begins_with, flow, header, log_compressed, log_of, record_of, some_records};
+use super::thinning::ThinningRow;
 use super::{
     Compression, FlowRow, ListenerRow, LogError, LogReader, LogWriter, Unwritten, flow_batch,
     flow_rows,
@@ -21,7 +22,7 @@ use arrow::record_batch::RecordBatch;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use proptest::prelude::*;
-use std::io::{self, Write};
+use std::io::{self, Cursor, Write};
 
 fn read(bytes: &[u8]) -> Result<(Vec<RecordBatch>, LogReader<&[u8]>), LogError> {
     let mut reader = LogReader::new(bytes, "test.parshall".into())?;
@@ -410,7 +411,7 @@ fn the_error_of_a_newer_version_asks_for_an_upgrade() {
     let bytes = super::message::stream_start(metadata).unwrap();
     let error = read(&bytes).err().unwrap().to_string();
     assert!(
-        error.contains("version 2") && error.contains("up to 1.5") && error.contains("upgrade"),
+        error.contains("version 2") && error.contains("up to 1.6") && error.contains("upgrade"),
         "{error}"
     );
 }
@@ -483,6 +484,44 @@ fn the_last_row_of_a_flow_wins() {
         flow_rows(&flow_batch(std::slice::from_ref(&later)).unwrap()).unwrap(),
         [later]
     );
+}
+
+#[test]
+fn changes_of_the_thinning_are_read_back_once_and_survive_a_failed_tick() {
+    let row = |time_ns| ThinningRow {
+        time_ns,
+        packets_per_log: 8,
+        cost_share: 0.25,
+    };
+    let mut writer = LogWriter::create(
+        Disk {
+            taken: Vec::new(),
+            room: usize::MAX,
+        },
+        &header(),
+    )
+    .unwrap();
+    writer.note_thinning(row(5));
+    assert!(writer.has_news());
+    writer.tick(Vec::new(), &Ledger::default(), false).unwrap();
+    assert!(!writer.has_news());
+    writer.inner_mut_for_tests().room = 0;
+    writer.note_thinning(row(9));
+    writer
+        .tick(Vec::new(), &Ledger::default(), false)
+        .unwrap_err();
+    writer.inner_mut_for_tests().room = usize::MAX;
+    writer.tick(Vec::new(), &Ledger::default(), true).unwrap();
+    writer.finish().unwrap();
+    let bytes = writer.into_inner().taken;
+    // Both when the rows are read at once, and when the ticks are read ahead.
+    let (_, reader) = read(&bytes).unwrap();
+    let mut surveyed = LogReader::new(Cursor::new(&bytes), "made.arrow".into()).unwrap();
+    surveyed.survey().unwrap();
+    for thinning in [reader.thinning(), surveyed.thinning()] {
+        let rows: Vec<_> = thinning.values().copied().collect();
+        assert_eq!(rows, [row(5), row(9)]);
+    }
 }
 
 #[test]

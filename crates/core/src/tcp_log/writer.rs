@@ -8,10 +8,11 @@ use super::flow_table::encode_flows;
 use super::header::LogHeader;
 use super::listener::ListenerRow;
 use super::message::{
-    END_OF_STREAM, KEY_FINAL, KEY_FLOWS, KEY_LEDGER, KEY_LISTENERS, stream_start,
+    END_OF_STREAM, KEY_FINAL, KEY_FLOWS, KEY_LEDGER, KEY_LISTENERS, KEY_THINNING, stream_start,
 };
 use super::scale::Scale;
 use super::state_columns::StateColumns;
+use super::thinning::ThinningRow;
 use crate::abi::{EVENT_DSACK, EVENT_PACKET, EVENT_RETRANSMIT, TCP_HOOK_COUNT, TcpStateRecord};
 use crate::ledger::Ledger;
 use std::collections::BTreeMap;
@@ -73,6 +74,8 @@ pub struct LogWriter<W: Write> {
     held_flows: BTreeMap<u32, FlowRow>,
     /// Listeners for the next tick.
     held_listeners: BTreeMap<u32, ListenerRow>,
+    /// Changes of the thinning for the next tick.
+    held_thinning: Vec<ThinningRow>,
     unwritten: UnwrittenByFlow,
     written_bytes: u64,
     /// Bytes of the files before the current one.
@@ -111,6 +114,7 @@ impl<W: Write> LogWriter<W> {
             pending_rows: BTreeMap::new(),
             held_flows: BTreeMap::new(),
             held_listeners: BTreeMap::new(),
+            held_thinning: Vec::new(),
             unwritten: BTreeMap::new(),
             written_bytes: 0,
             former_bytes: 0,
@@ -182,12 +186,18 @@ impl<W: Write> LogWriter<W> {
             .extend(listeners.into_iter().map(|row| (row.listener, row)));
     }
 
+    /// Takes a change of the thinning, for the next tick.
+    pub fn note_thinning(&mut self, row: ThinningRow) {
+        self.held_thinning.push(row);
+    }
+
     /// Whether there is more than an account to write: rows, flows or listeners since the last tick, or what did not fit.
     pub fn has_news(&self) -> bool {
         self.columns.rows() > 0
             || self.written_rows != self.ticked_rows
             || !self.held_flows.is_empty()
             || !self.held_listeners.is_empty()
+            || !self.held_thinning.is_empty()
             || self.pending_at < self.pending.len()
     }
 
@@ -212,6 +222,8 @@ impl<W: Write> LogWriter<W> {
         let listeners: Vec<_> = self.held_listeners.values().collect();
         let listeners =
             serde_json::to_string(&listeners).map_err(|error| encode_error(error.to_string()))?;
+        let thinning = serde_json::to_string(&self.held_thinning)
+            .map_err(|error| encode_error(error.to_string()))?;
         let mut values = Vec::new();
         let table;
         if !self.held_flows.is_empty() {
@@ -227,6 +239,9 @@ impl<W: Write> LogWriter<W> {
         if !self.held_listeners.is_empty() {
             values.push((KEY_LISTENERS, listeners.as_str()));
         }
+        if !self.held_thinning.is_empty() {
+            values.push((KEY_THINNING, thinning.as_str()));
+        }
         values.push((KEY_LEDGER, ledger.as_str()));
         if is_final {
             values.push((KEY_FINAL, "true"));
@@ -234,6 +249,7 @@ impl<W: Write> LogWriter<W> {
         self.encoder.tick(&values, &mut self.pending);
         // The tables are now in `pending`, which is never dropped.
         self.held_listeners.clear();
+        self.held_thinning.clear();
         self.ticked_rows = self.written_rows;
         self.flush_pending()
     }

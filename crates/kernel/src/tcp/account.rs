@@ -6,6 +6,8 @@ use parshall_core::ledger::Ledger;
 use parshall_core::tcp_log::ListenerRow;
 use serde::Serialize;
 
+use super::budget::BudgetAccount;
+
 /// Microseconds; from a rack to a satellite.
 const SRTT_BOUNDS_US: [u32; 20] = [
     50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 50_000, 70_000, 100_000,
@@ -25,8 +27,12 @@ pub struct RunningAccount {
     pub listeners: Vec<ListenerRow>,
     /// Segments that came to listeners for which the kernel's table had no room.
     pub segments_unlisted: u64,
+    /// Segments that were sent again, by cause.
+    pub sent_again: BTreeMap<&'static str, u64>,
     /// Smoothed round-trip times.
     pub srtt: SrttHistogram,
+    /// What the budget came to; `None`: there is none.
+    pub budget: Option<BudgetAccount>,
 }
 
 /// The smoothed round-trip time of each flow that had packets, once a tick.

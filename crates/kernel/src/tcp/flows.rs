@@ -10,6 +10,7 @@ use parshall_core::abi::{
     TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord,
 };
 use parshall_core::tcp_log::columns::ending_name;
+use parshall_core::tcp_log::retransmission::{CAUSE_NAMES, Causes, Row};
 use parshall_core::tcp_log::{FlowRow, Unwritten};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ struct Entry {
     has_ends: bool,
     has_changed: bool,
     ticks_since_end: u32,
+    /// Why its segments are sent again; `None`: none was.
+    causes: Option<Box<Causes>>,
     /// The last smoothed round-trip time since the last tick; 0: none.
     srtt_us: u32,
 }
@@ -48,6 +51,8 @@ pub struct FlowTable {
     /// Flows that left the table, by how they ended.
     endings: BTreeMap<&'static str, u64>,
     srtt: SrttHistogram,
+    /// Segments that were sent again, by cause, and last those without one.
+    sent_again: [u64; CAUSE_NAMES.len() + 1],
 }
 
 impl FlowTable {
@@ -61,6 +66,7 @@ impl FlowTable {
             total: 0,
             endings: BTreeMap::new(),
             srtt: SrttHistogram::default(),
+            sent_again: Default::default(),
         }
     }
 
@@ -72,6 +78,12 @@ impl FlowTable {
     /// Flows that ended some ticks ago, by how.
     pub fn endings(&self) -> &BTreeMap<&'static str, u64> {
         &self.endings
+    }
+
+    /// Segments that were sent again, by cause; `unknown`: the state did not show it.
+    pub fn sent_again(&self) -> BTreeMap<&'static str, u64> {
+        let names = CAUSE_NAMES.iter().copied().chain(["unknown"]);
+        names.zip(self.sent_again).collect()
     }
 
     /// Round-trip times of flows, once a tick each.
@@ -108,6 +120,7 @@ impl FlowTable {
                 has_ends: false,
                 has_changed: false,
                 ticks_since_end: 0,
+                causes: None,
                 srtt_us: 0,
             })
         });
@@ -123,11 +136,13 @@ impl FlowTable {
         let offset = self.monotonic_offset_ns;
         for run in records.chunk_by(|left, right| left.flow == right.flow) {
             let (mut events, mut has_closed, mut highest_seq, mut retransmits) = (0, false, 0, 0);
+            let mut tells_causes = false;
             let mut srtt_us = 0;
             for record in run {
                 if record.event == EVENT_RETRANSMIT {
                     retransmits += u32::from(record.gso_segs);
                 }
+                tells_causes |= Causes::is_told_by(record.event);
                 events += u64::from(record.event != EVENT_PACKET);
                 has_closed |= record.event == EVENT_CLOSE;
                 highest_seq = record.flow_seq.max(highest_seq);
@@ -144,6 +159,17 @@ impl FlowTable {
             entry.highest_seq = entry.highest_seq.max(highest_seq);
             entry.see(run[0].time_ns, offset);
             entry.see(run[run.len() - 1].time_ns, offset);
+            if tells_causes {
+                let sack = entry.row.sack;
+                let causes = entry.causes.get_or_insert_default();
+                let told = run.iter().filter(|record| Causes::is_told_by(record.event));
+                let sent: Vec<_> = told
+                    .filter_map(|record| causes.see(&Row::of(record), sack))
+                    .collect();
+                for (at, segments) in sent {
+                    self.sent_again[at] += segments;
+                }
+            }
         }
     }
 

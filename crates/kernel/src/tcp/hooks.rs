@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{IterOpts, MapCore, MapIterOpts};
 use parshall_core::abi::{
-    FlowState, HookCounters, Plain, ReaderTime, TCP_HOOK_COUNT, TCP_LANES_PER_CPU, TcpListener,
-    TcpOptions, plain_bytes, read_plain, view_plain,
+    FlowState, HookCounters, Plain, ReaderTime, TCP_HOOK_COUNT, TCP_LANES_PER_CPU, TcpControl,
+    TcpListener, TcpOptions, plain_bytes, read_plain, view_plain,
 };
 
 use super::options::{Directions, TcpLogOptions};
@@ -83,6 +83,8 @@ pub struct TcpHooks {
     object: Loaded,
     links: Vec<(&'static str, Link)>,
     observed: Option<Observed>,
+    control: TcpControl,
+    is_paused: bool,
     counters: Mapping,
     cpus: usize,
     asks_for_processes: bool,
@@ -143,6 +145,11 @@ impl TcpHooks {
             walks_maps,
             links: Vec::new(),
             observed: None,
+            control: TcpControl {
+                enabled: 1,
+                packets_per_log: 1,
+            },
+            is_paused: false,
             object,
         })
     }
@@ -216,8 +223,40 @@ impl TcpHooks {
     /// # Errors
     /// [`MeasurementError::Load`] or [`MeasurementError::Attach`] when the kernel refuses.
     pub fn switch(&mut self, on: bool) -> Result<(), MeasurementError> {
-        self.object
-            .set(".data.control", 0, &u32::from(on).to_ne_bytes())?;
+        self.control.enabled = u32::from(on);
+        self.write_control()?;
+        self.observe_packets(on && !self.is_paused)
+    }
+
+    /// Observes packets, or only events: for times in which packets would cost too much.
+    ///
+    /// # Errors
+    /// As [`TcpHooks::attach`].
+    pub fn pause(&mut self, is_paused: bool) -> Result<(), MeasurementError> {
+        self.is_paused = is_paused;
+        self.observe_packets(!is_paused && self.control.enabled != 0)
+    }
+
+    /// Logs every n-th packet of each flow from now on, where the options adapt; a power of two.
+    ///
+    /// # Errors
+    /// As [`TcpHooks::switch`].
+    pub fn set_packets_per_log(&mut self, packets: u32) -> Result<(), MeasurementError> {
+        self.control.packets_per_log = packets;
+        self.write_control()
+    }
+
+    /// Whether the log is switched on.
+    pub fn is_on(&self) -> bool {
+        self.control.enabled != 0
+    }
+
+    fn write_control(&self) -> Result<(), MeasurementError> {
+        let control = plain_bytes(&self.control);
+        Ok(self.object.set(".data.control", 0, control)?)
+    }
+
+    fn observe_packets(&mut self, on: bool) -> Result<(), MeasurementError> {
         let sees_packets = |name| PACKET_PROGRAMS.iter().any(|(packets, _)| *packets == name);
         if !on {
             self.links.retain(|(name, _)| !sees_packets(*name));

@@ -4,6 +4,7 @@
 //! keeps the table of [`flows`], [`session`] puts them together into a log, and `run` is the thread behind it.
 
 pub mod account;
+mod budget;
 pub mod collector;
 mod files;
 pub mod flows;

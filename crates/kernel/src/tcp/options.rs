@@ -33,6 +33,8 @@ pub enum Directions {
 pub struct TcpLogOptions {
     /// Log every n-th packet of each flow; 1 logs all.
     pub packets_per_log: u32,
+    /// Thin out as many packets as keep the cost below this share of one CPU.
+    pub budget: Option<f64>,
     /// Log when the flow's cwnd or ssthresh changed (and every n-th packet when that is not 1).
     pub on_change: bool,
     /// Either end has one of these ports; empty: all.
@@ -70,6 +72,7 @@ impl Default for TcpLogOptions {
     fn default() -> Self {
         Self {
             packets_per_log: 1,
+            budget: None,
             on_change: false,
             ports: Vec::new(),
             hosts: Vec::new(),
@@ -113,6 +116,7 @@ impl TcpLogOptions {
             handshake_silence_ns: (self.handshake_silence_s * 1e9) as u64,
             netns_inode: self.netns_inode.unwrap_or(0),
             outbound_only: u32::from(self.directions == Directions::Out),
+            adapts: u32::from(self.budget.is_some()),
             ..TcpOptions::default()
         };
         if self.packets_per_log == 0 {

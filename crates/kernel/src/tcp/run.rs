@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use parshall_core::abi::{ENDING_OPEN, TCP_HOOK_COUNT, TcpFlowEndRecord};
 use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost, TCP_HOOK_NAMES};
-use parshall_core::tcp_log::{LogError, LogWriter};
+use parshall_core::tcp_log::{LogError, LogWriter, ThinningRow};
 
 use super::account::RunningAccount;
+use super::budget::{self, Budget, Meter, Setting, Timed};
 use super::collector::Collector;
 use super::files::LogFiles;
 use super::hooks::TcpHooks;
@@ -18,8 +19,8 @@ use super::listeners::ListenerTable;
 use super::status::{LogProgress, Summary, THREAD};
 use super::sweep::Sweep;
 use crate::cgroup;
-use crate::clock::thread_cpu_s;
-use crate::cost::{CostSampler, program_cost};
+use crate::clock::{monotonic_ns, thread_cpu_s};
+use crate::cost::{CostSampler, Window, program_cost};
 use crate::measurement_error::MeasurementError;
 use crate::programs::ProgramStatistics;
 use crate::session::{Control, InstrumentError as _, SessionError};
@@ -45,7 +46,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 const OBSERVERS: Range<usize> = 0..TCP_HOOK_COUNT - 1;
 const ALL_HOOKS: Range<usize> = 0..TCP_HOOK_COUNT;
 /// The first hooks see packets, which are thinned; the others see events, which are not.
-const PACKET_HOOKS: usize = 2;
+pub(super) const PACKET_HOOKS: usize = 2;
 
 /// For each hook, in the order of `enum tcp_hook`, the program whose skipped runs are its misses.
 /// Closes have none: what one of their two programs misses, the other gets.
@@ -82,6 +83,9 @@ pub(super) struct Run {
     pub account: Arc<Mutex<RunningAccount>>,
     pub lane_bytes: u64,
     pub thins: bool,
+    pub budget: Option<Budget>,
+    /// What was timed when the current window began.
+    pub timed_from: Option<[Timed; TCP_HOOK_COUNT]>,
     /// Closes that no program was run for, as far as the end of the log shows.
     pub unseen_closes: u64,
 }
@@ -89,9 +93,13 @@ pub(super) struct Run {
 impl Run {
     /// Reads until it is asked to stop or the file takes no more, and gives the account.
     pub fn read(mut self, control: &Control<LogProgress>) -> Result<Summary, MeasurementError> {
-        let watched = self
-            .with_hooks(TcpHooks::watch_reader)
-            .and_then(|watched| watched);
+        // At each softirq of the host, what watches the reader costs more than it tells of one that hardly runs.
+        let watched = match self.budget {
+            Some(_) => Ok(()),
+            None => self
+                .with_hooks(TcpHooks::watch_reader)
+                .and_then(|watched| watched),
+        };
         let mut failure = watched.and_then(|()| self.observe(control)).err();
         self.with_hooks(TcpHooks::detach_observers)?;
         if let Err(error) = self.drain(&OBSERVERS) {
@@ -157,22 +165,40 @@ impl Run {
             flows: self.collector.flows.total(),
             listeners: self.listeners.refusing(),
             segments_unlisted: self.with_hooks(|hooks| hooks.segments_unlisted())?,
+            budget: self.budget.as_ref().map(Budget::account),
             failure: failure.filter(|failure| !failure.is_reader_gone()),
         })
     }
 
     /// Reads and writes until asked to stop, or until the file takes no more.
     fn observe(&mut self, control: &Control<LogProgress>) -> Result<(), MeasurementError> {
+        if let Some(setting) = self.budget.as_ref().map(Budget::setting) {
+            self.note_thinning(setting, 0.0);
+        }
         let sweep = self.with_hooks(|hooks| hooks.find_flows())??;
         self.sweep(sweep, false);
-        let mut sampler = CostSampler::new();
+        let mut sampler = match self.budget {
+            Some(_) => CostSampler::often(),
+            None => CostSampler::new(),
+        };
+        let mut next_step = Instant::now() + budget::STEP;
         let mut next_tick = Instant::now() + TICK;
         let mut ticks_to_sweep = TICKS_BETWEEN_SWEEPS;
+        let (lane_bytes_per_s, nap_max) = match self.budget {
+            Some(_) => (LANE_BYTES_PER_S / 3, budget::NAP_MAX),
+            None => (LANE_BYTES_PER_S, NAP_MAX),
+        };
         let nap =
-            Duration::from_nanos(self.lane_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
+            Duration::from_nanos(self.lane_bytes * 1_000_000_000 / lane_bytes_per_s).min(nap_max);
         while !control.should_stop() {
             self.collect(false)?;
-            sampler.update();
+            if let (Some(window), Some(_)) = (sampler.update(), &self.budget) {
+                self.note_window(window)?;
+            }
+            if self.budget.is_some() && Instant::now() >= next_step {
+                next_step = Instant::now() + budget::STEP;
+                self.keep_budget()?;
+            }
             let is_full = (self.files).is_full(
                 self.writer.file_bytes(),
                 self.writer.written_rows() > self.rows_of_former_files,
@@ -195,6 +221,84 @@ impl Run {
             std::thread::sleep(nap);
         }
         Ok(())
+    }
+
+    /// Thins out as many packets as the budget asks for.
+    fn keep_budget(&mut self) -> Result<(), MeasurementError> {
+        let (is_on, counters) = self.with_hooks(|hooks| (hooks.is_on(), hooks.counters()))?;
+        let Some(budget) = self.budget.as_mut().filter(|_| is_on) else {
+            return Ok(());
+        };
+        let mut meter = Meter {
+            time_s: self.started.elapsed().as_secs_f64(),
+            reader_cpu_s: thread_cpu_s(),
+            ..Meter::default()
+        };
+        for (hook, count) in counters.iter().enumerate() {
+            meter.seen[hook] = count.seen + count.unowned;
+            if let Some(due) = meter.due.get_mut(hook) {
+                *due = count.due;
+            }
+        }
+        let Some((setting, cost_share)) = budget.decide(meter) else {
+            return Ok(());
+        };
+        self.with_hooks(|hooks| {
+            hooks.set_packets_per_log(setting.packets_per_log)?;
+            hooks.pause(!setting.observes)
+        })??;
+        self.note_thinning(setting, cost_share);
+        Ok(())
+    }
+
+    /// What was timed and counted so far, by hook.
+    fn timed(&self) -> Result<[Timed; TCP_HOOK_COUNT], MeasurementError> {
+        let (counters, statistics) =
+            self.with_hooks(|hooks| (hooks.counters(), hooks.statistics()))?;
+        Ok(std::array::from_fn(|hook| {
+            let named = |one: &&ProgramStatistics| HOOK_PROGRAMS[hook].contains(&one.name.as_str());
+            let programs = || statistics.iter().filter(named);
+            let count = &counters[hook];
+            let seen = count.seen + count.unowned;
+            Timed {
+                runs: programs().map(|one| one.runs).sum(),
+                run_ns: programs().map(|one| one.run_ns).sum(),
+                seen,
+                due: if hook < PACKET_HOOKS { count.due } else { seen },
+            }
+        }))
+    }
+
+    /// Tells the budget what the programs took in a window in which the kernel timed them.
+    fn note_window(&mut self, window: Window) -> Result<(), MeasurementError> {
+        let timed = self.timed()?;
+        let Some(budget) = &mut self.budget else {
+            return Ok(());
+        };
+        match (window, self.timed_from.take()) {
+            (Window::Opened, _) => self.timed_from = Some(timed),
+            (Window::Closed, Some(from)) => budget.time(&std::array::from_fn(|hook| Timed {
+                runs: timed[hook].runs.saturating_sub(from[hook].runs),
+                run_ns: timed[hook].run_ns.saturating_sub(from[hook].run_ns),
+                seen: timed[hook].seen.saturating_sub(from[hook].seen),
+                due: timed[hook].due.saturating_sub(from[hook].due),
+            })),
+            (Window::Closed, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Writes how packets are thinned from now on.
+    fn note_thinning(&mut self, setting: Setting, cost_share: f64) {
+        let packets_per_log = match setting.observes {
+            true => setting.packets_per_log,
+            false => 0,
+        };
+        self.writer.note_thinning(ThinningRow {
+            time_ns: self.log_time_ns(monotonic_ns()),
+            packets_per_log,
+            cost_share,
+        });
     }
 
     fn collect(&mut self, everything: bool) -> Result<usize, MeasurementError> {
@@ -274,7 +378,9 @@ impl Run {
             flows_ended: self.collector.flows.endings().clone(),
             listeners: self.listeners.refusing(),
             segments_unlisted: self.with_hooks(|hooks| hooks.segments_unlisted())?,
+            sent_again: self.collector.flows.sent_again(),
             srtt: self.collector.flows.srtt().clone(),
+            budget: self.budget.as_ref().map(Budget::account),
         };
         if let Ok(mut shown) = self.account.lock() {
             *shown = account;
@@ -305,6 +411,11 @@ impl Run {
         self.rows_of_former_files = self.writer.written_rows();
         self.file_began = Some(ledger);
         self.quiet_ticks = 0;
+        if let Some(budget) = &self.budget {
+            // Each file says by itself how its packets are thinned.
+            let (setting, share) = (budget.setting(), budget.account().cost_share);
+            self.note_thinning(setting, share);
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use parshall_core::tcp_log::{LogHeader, LogWriter};
 use serde::Deserialize;
 
 use super::account::RunningAccount;
+use super::budget::Budget;
 use super::collector::Collector;
 use super::files::LogFiles;
 use super::flows::FlowTable;
@@ -116,7 +117,11 @@ impl TcpLog {
             hooks: Arc::clone(&hooks),
             cgroup_paths: cgroup::Paths::new(),
             lane_bytes: options.ring_bytes / TCP_LANES_PER_CPU as u64,
-            thins: options.packets_per_log > 1 || options.on_change,
+            thins: options.packets_per_log > 1 || options.on_change || options.budget.is_some(),
+            timed_from: None,
+            budget: options
+                .budget
+                .map(|share| Budget::new(share, began_ns as u64)),
             unseen_closes: 0,
         };
         let read = |control: &Control<LogProgress>| run.read(control);

@@ -4,6 +4,7 @@ use parshall_core::ledger::Ledger;
 use parshall_core::tcp_log::ListenerRow;
 use serde::Serialize;
 
+use super::budget::BudgetAccount;
 use crate::measurement_error::MeasurementError;
 use crate::session::{self, Progress};
 
@@ -40,6 +41,8 @@ pub struct Summary {
     pub listeners: Vec<ListenerRow>,
     /// Segments that came to listeners for which the kernel's table had no room.
     pub segments_unlisted: u64,
+    /// What the budget came to; `None`: there is none.
+    pub budget: Option<BudgetAccount>,
     /// What stopped the log before it was asked to end.
     #[serde(serialize_with = "session::as_text")]
     pub failure: Option<MeasurementError>,

@@ -1,0 +1,197 @@
+"""Bytes, retransmissions and round-trip times of a thinned log in spans of time, with intervals."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from parshall.errors import UsageError
+from parshall.statistics.summary import CONFIDENCE, student
+
+if TYPE_CHECKING:
+    from parshall.instruments.tcp_log import Log
+
+_COLUMNS = ("time_ns", "flow", "event", "state", "flow_seq", "snd_una", "srtt_us", "gso_segs")
+# The first packets of a flow are always logged under a budget (bpf/tcp_state.h).
+_FIRST_PACKETS = 4
+_NO_SOCKET = ("NEW_SYN_RECV", "TIME_WAIT", "LISTEN", "UNKNOWN", "SYN_SENT")
+_QUANTILES = {"rtt_p50_us": 0.5, "rtt_p99_us": 0.99}
+# With pauses, packets of one time belong together.
+_CLUSTER_NS = 100_000_000
+# With fewer of them the spread between them says nothing.
+_CLUSTERS_MIN = 5
+_MAX_WINDOWS = 100_000
+
+
+def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -> pl.DataFrame:
+    """Return what happened in equal spans of time.
+
+    Parameters
+    ----------
+    log : Log
+        A log, of all packets or thinned; it is read into memory.
+    window_s : float
+        Length of a span, seconds.
+    begin_ns : int, optional
+        Where the first span begins, nanoseconds of ``CLOCK_REALTIME``; default: at the first row.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row for each span: ``begin_ns`` and ``end_ns``, nanoseconds of ``CLOCK_REALTIME``; ``observed_share`` of the
+        span in which packets were observed; ``packets_logged``. Then, each with its ends ``_low`` and ``_high``:
+
+        ``acked_bytes``
+            Bytes that peers acknowledged, of all flows. The ends are bounds, not probable values: sequence numbers of
+            the rows before and after the ends of the span. Between them it is interpolated.
+        ``retransmitted``
+            Segments that were sent again. Events are not thinned, so the ends are the value itself where none was lost.
+        ``rtt_p50_us``, ``rtt_p99_us``
+            Quantiles of the smoothed round-trip times of packets. A row stands for as many packets as were thinned; the
+            ends are those of a 95 % interval by inverting the distribution's own (Woodruff, 1952), of packets, or of
+            tenths of a second where the log paused. Null with too few of them.
+    """
+    if not window_s > 0:
+        raise UsageError(f"window_s {window_s:g}: expected seconds above 0")
+    rows = pl.DataFrame(log.batches(_COLUMNS).read_all()).with_columns(pl.col("time_ns").cast(pl.Int64))
+    if rows.is_empty():
+        return pl.DataFrame(schema=_schema())
+    rows = rows.with_columns(pl.col("event", "state").cast(pl.String)).sort("time_ns")
+    begin_ns, last_ns = int(rows["time_ns"][0]) if begin_ns is None else begin_ns, int(rows["time_ns"][-1])
+    step_ns = int(window_s * 1e9)
+    count = max(last_ns - begin_ns, 0) // max(step_ns, 1) + 1
+    if count > _MAX_WINDOWS:
+        raise UsageError(f"window_s {window_s:g}: gives {count:,} spans; give longer ones")
+    edges = begin_ns + step_ns * np.arange(count + 1)
+    changes = _changes(log, int(rows["time_ns"][0]))
+    packets = _weighted(rows, changes)
+    bounds = _acked(rows, edges)
+    again = rows.filter(event="retransmit")
+    found = []
+    for number in range(count):
+        from_ns, until_ns = int(edges[number]), int(edges[number + 1])
+        end_ns = min(until_ns, last_ns + 1)
+        within = pl.col("time_ns").is_between(from_ns, until_ns, closed="left")
+        sent_again = int(again.filter(within)["gso_segs"].sum())
+        span = packets.filter(within)
+        observed = _observed_share(changes, from_ns, end_ns)
+        row: dict[str, Any] = {"begin_ns": from_ns, "end_ns": end_ns, "observed_share": observed}
+        row |= {"packets_logged": span.height}
+        low, value, high = bounds[number]
+        row |= {"acked_bytes": value, "acked_bytes_low": low, "acked_bytes_high": high}
+        row |= {"retransmitted": sent_again, "retransmitted_low": sent_again, "retransmitted_high": sent_again}
+        timed = span.filter(pl.col("srtt_us") > 0)
+        for name, share in _QUANTILES.items():
+            row |= _quantile(timed, name, share, has_pauses=observed < 1)
+        found.append(row)
+    return pl.DataFrame(found, schema=_schema())
+
+
+def _schema() -> dict[str, pl.DataType | type[pl.DataType]]:
+    schema: dict[str, pl.DataType | type[pl.DataType]] = {"begin_ns": pl.Int64, "end_ns": pl.Int64}
+    schema |= {"observed_share": pl.Float64, "packets_logged": pl.Int64}
+    for name in ("acked_bytes", "retransmitted"):
+        schema |= dict.fromkeys((name, f"{name}_low", f"{name}_high"), pl.Int64)
+    for name in _QUANTILES:
+        schema |= dict.fromkeys((name, f"{name}_low", f"{name}_high"), pl.Float64)
+    return schema
+
+
+def _changes(log: "Log", begin_ns: int) -> pl.DataFrame:
+    """Return from when every which packet was logged: columns ``time_ns``, ``every`` (0: none was observed)."""
+    table = pl.DataFrame(log.thinning).select(
+        pl.col("time_ns").cast(pl.Int64), every=pl.col("packets_per_log").cast(pl.Int64)
+    )
+    constant = int(log.options.get("packets_per_log") or 1)
+    first = pl.DataFrame({"time_ns": [begin_ns - 1], "every": [constant]}, schema=table.schema)
+    return pl.concat([first, table]).sort("time_ns", maintain_order=True)
+
+
+def _weighted(rows: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
+    """Return the packets, each with the number that it stands for."""
+    packets = rows.filter(event="packet").join_asof(changes, on="time_ns")
+    adapts = changes.height > 1
+    is_first = pl.col("flow_seq") <= _FIRST_PACKETS if adapts else pl.lit(False)
+    return packets.with_columns(weight=pl.when(is_first).then(1).otherwise(pl.col("every").clip(1)).cast(pl.Float64))
+
+
+def _observed_share(changes: pl.DataFrame, from_ns: int, until_ns: int) -> float:
+    times = changes["time_ns"].to_numpy()
+    every = changes["every"].to_numpy()
+    ends = np.append(times[1:], np.iinfo(np.int64).max)
+    lasted = np.clip(np.minimum(ends, until_ns) - np.maximum(times, from_ns), 0, None)
+    paused = float(lasted[every == 0].sum())
+    return 1 - paused / max(until_ns - from_ns, 1)
+
+
+def _acked(rows: pl.DataFrame, edges: np.ndarray) -> np.ndarray:
+    """Return lower bound, value and upper bound of the bytes acknowledged in each span, shape (spans, 3)."""
+    known = rows.filter(~pl.col("state").is_in(_NO_SOCKET)).select("flow", "time_ns", "snd_una")
+    step = pl.col("snd_una").cast(pl.Int64).diff().fill_null(0)
+    # Modulo 2^32; rows of two CPUs may change places, but the number never falls.
+    step = (step + (1 << 31)) % (1 << 32) - (1 << 31)
+    known = known.with_columns(acked=step.cum_sum().cum_max().over("flow")).sort("time_ns")
+    asked = known.select("flow").unique().join(pl.DataFrame({"time_ns": edges}), how="cross").sort("time_ns")
+    before = asked.join_asof(known.with_columns(at_ns="time_ns"), on="time_ns", by="flow", check_sortedness=False)
+    after = asked.join_asof(
+        known.with_columns(at_ns="time_ns"), on="time_ns", by="flow", strategy="forward", check_sortedness=False
+    )
+    both = before.select("flow", "time_ns", low="acked", low_ns="at_ns").join(
+        after.select("flow", "time_ns", high="acked", high_ns="at_ns"), on=["flow", "time_ns"]
+    )
+    # Before its first row a flow has moved nothing, and after its last one nothing more.
+    both = both.with_columns(pl.col("low").fill_null(0)).with_columns(
+        high=pl.when(pl.col("low_ns").is_null()).then(0).otherwise(pl.col("high").fill_null(pl.col("low")))
+    )
+    part = (pl.col("time_ns") - pl.col("low_ns")) / (pl.col("high_ns") - pl.col("low_ns"))
+    inside = pl.col("low") + (pl.col("high") - pl.col("low")) * part.fill_nan(0).fill_null(0)
+    both = both.with_columns(value=inside).sort("flow", "time_ns")
+    spans = both.with_columns(
+        number=pl.int_range(pl.len()).over("flow") - 1,
+        from_low=pl.col("low").shift(1).over("flow"),
+        from_high=pl.col("high").shift(1).over("flow"),
+        from_value=pl.col("value").shift(1).over("flow"),
+    ).filter(pl.col("number") >= 0)
+    sums = (
+        spans.group_by("number")
+        .agg(
+            low=(pl.col("low") - pl.col("from_high")).clip(0).sum(),
+            value=(pl.col("value") - pl.col("from_value")).sum(),
+            high=(pl.col("high") - pl.col("from_low")).sum(),
+        )
+        .sort("number")
+    )
+    table = np.zeros((len(edges) - 1, 3), dtype=np.int64)
+    table[sums["number"].to_numpy()] = sums.select(pl.col("low", "value", "high").round(0).cast(pl.Int64)).to_numpy()
+    return table
+
+
+def _quantile(timed: pl.DataFrame, name: str, share: float, *, has_pauses: bool) -> dict[str, float | None]:
+    """Return a quantile of the round-trip times with the ends of its interval."""
+    nothing = dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    if timed.is_empty():
+        return nothing
+    order = np.argsort(timed["srtt_us"].to_numpy(), kind="stable")
+    times_us, weights = timed["srtt_us"].to_numpy()[order].astype(float), timed["weight"].to_numpy()[order]
+    reached = np.cumsum(weights) / weights.sum()
+
+    def at(level: float) -> float:
+        return float(times_us[min(int(np.searchsorted(reached, level)), len(times_us) - 1)])
+
+    value = at(share)
+    if not has_pauses and weights.max() == 1:
+        return dict.fromkeys(nothing, value)
+    # Linearised: how the weighted share up to the quantile varies between rows, or between clusters of them.
+    excess = weights * ((times_us <= value) - share)
+    if has_pauses:
+        cluster = timed["time_ns"].to_numpy()[order] // _CLUSTER_NS
+        excess = np.bincount(np.unique(cluster, return_inverse=True)[1], weights=excess)
+    if len(excess) < _CLUSTERS_MIN:
+        return nothing | {name: value}
+    spread = np.sqrt(len(excess) / (len(excess) - 1) * np.sum((excess - excess.mean()) ** 2)) / weights.sum()
+    # A share of 99 % of few rows has hardly any spread of its own: as if one of them were on the other side.
+    spread = max(float(spread), float(np.sqrt(share * (1 - share) / len(times_us))))
+    half = student(len(excess) - 1, CONFIDENCE) * spread
+    low, high = max(share - half, 0.0), share + half
+    # Beyond the largest time seen nothing is known.
+    return {name: value, f"{name}_low": at(low), f"{name}_high": at(high) if high < 1 else None}
