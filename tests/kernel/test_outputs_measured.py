@@ -75,6 +75,7 @@ def test_rings_flows_and_drops_are_as_the_schemas_say(
     interface = left.run(["sh", "-c", "ls /sys/class/net | grep -v lo"]).stdout.split()[0]
     path = ["path", "-o", tmp_path / "p.arrow", "--tcp-log", tmp_path / "t.arrow", "--capture", tmp_path / "c.pcapng"]
     path += ["-i", interface, "--netns", left.namespace, "--reads", "--by", "command", "--probe-cost", "--json"]
+    path += ["--stages", "gro,netif_rx,receive,pre_routing,local_in,data_ready,local_out,queue,start_xmit,drop"]
     with (
         Logger(until, "-o", tmp_path / "x.arrow", "--port", str(port), "--json") as log,
         subprocess.Popen([PARSHALL, *path], **pipe) as paths,

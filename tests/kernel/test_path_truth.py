@@ -376,8 +376,8 @@ def test_a_measurement_too_short_for_its_windows_says_so(router):
 
 
 def test_a_cost_that_cannot_be_measured_is_said_with_what_it_needs(router):
-    """A router's packets pass no stage of the default between the first and the last."""
-    done = run("--netns", router.router.namespace, "--probe-cost", "--duration", "1")
+    stages = "--stages=gro,netif_rx,receive,pre_routing,forward,queue,start_xmit"
+    done = run("--netns", router.router.namespace, "--probe-cost", stages, "--duration", "1")
     assert done.returncode == 0, done.stderr
     assert "parshall: path: --probe-cost: not measured: fewer than 5 pairs of windows" in done.stderr
     # At the beginning, too, when there still is time to measure longer.
@@ -386,6 +386,14 @@ def test_a_cost_that_cannot_be_measured_is_said_with_what_it_needs(router):
         "--probe-cost: needs about 8 s of steady traffic; in 1 s it may not know" in began
         and "needs about" not in ended
     )
+
+
+@pytest.mark.parametrize("stages", [[], ["--stages", "netif_rx,receive,local_in,socket_in,tcp_receive"]])
+def test_stages_without_one_between_the_ends_have_no_cost(stages):
+    """Without the last of its stages the whole of a packet is another, shorter time: no cost of a program."""
+    done = run("--probe-cost", *stages, "--duration", "1")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "expected with --probe-cost, one between the first and the last of a packet: pre_routing" in done.stderr
 
 
 @pytest.mark.alone

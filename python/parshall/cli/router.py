@@ -42,6 +42,8 @@ _SenderCpu = Annotated[
     int | None, whole_option("--sender-cpu", metavar="CPU", help="CPU of the generator [default: the first]")
 ]
 
+# Of the rate that is asked for: a sender that offers less was the limit.
+_REACHED = 0.95
 _LOADS = Accepted("a share of the capacity above 0, at most 10, such as 0.6 or 60%", lambda share: 0 < share <= 10)
 # A short search, for --load.
 _SHORT: dict[str, Any] = {"duration_s": 0.2, "trials": 24, "resolution": 0.1}
@@ -139,19 +141,26 @@ def measure_router(
                 commit()
         finally:
             if as_json or not quiet:
-                _show(result, load, text, as_json)
+                _show(result, workload.pps, text, as_json)
 
 
-def _show(result: dict[str, Any], load: float | None, capacity: str, as_json: bool) -> None:
+def _show(result: dict[str, Any], asked_pps: float, capacity: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_finite(result)))
         return
     if capacity:
         show(capacity)
-    show(f"offered   {result['offered_pps']:,.0f} packets/s" + (f", {load:.0%} of capacity" if load else ""))
+    offered_pps = result["offered_pps"]
+    found_pps = result["capacity"]["pps"] if result["capacity"] else None
+    show(
+        f"offered   {offered_pps:,.0f} packets/s"
+        + (f", {offered_pps / found_pps:.0%} of capacity" if found_pps else "")
+    )
     show(_ledger_line(result["ledger"]))
     show("latency   " + ", ".join(f"{name} {value:,.1f}" for name, value in result["latency_us"].items()) + " us")
-    if load and load > 1 and not result["lost_share"]:
+    if offered_pps < _REACHED * asked_pps:
+        say("router", f"{asked_pps:,.0f} packets/s were asked for: the sender was the limit, and offered fewer")
+    if found_pps and offered_pps > found_pps and not result["lost_share"]:
         say(
             "router",
             "nothing was lost above the capacity, so the capacity was higher by then: "

@@ -10,6 +10,8 @@ from parshall.host.quantities import bytes_text, many
 from parshall.host.rotation import gap_sentence
 from parshall.report.account import FLOW_HOOK, Account, hook_accounts, total
 
+# They have a sequence number each: a connection that moved no more moved nothing.
+_SYN_AND_FIN = 2
 _CONNECTIONS_NAMED = 4
 # Fewer do not outweigh the schema and the flow table.
 _RECORDS_FOR_MEAN = 1000
@@ -53,7 +55,7 @@ def log_sentences(
 
 def flows_sentence(reduction: Reduction, labels: Mapping[int, str]) -> str | None:
     """Return a sentence about the connections that moved most bytes; None when none moved any."""
-    moved = reduction.table.filter(pl.col("is_counted") & (pl.col("bytes") > 0))
+    moved = reduction.table.filter(pl.col("is_counted") & (pl.col("bytes") > _SYN_AND_FIN))
     if moved.is_empty():
         return None
     rows = moved.sort("bytes", descending=True, maintain_order=True).head(_CONNECTIONS_NAMED)

@@ -112,11 +112,13 @@ fn inside(privileges: &Privileges) -> Vec<Probe> {
         ),
     ];
     // Commands attach to interfaces that are there, and need no namespace.
-    let is_untried = routes.is_err() && privileges.missing(&NEEDED_TO_ATTACH).is_empty();
+    let may_attach = privileges.missing(&NEEDED_TO_ATTACH).is_empty();
     for (name, attempt, remedy) in attachments {
-        probes.push(match is_untried {
-            true => untried(name, privileges),
-            false => probe(name, &NEEDED_WITH_BPF, remedy, tried(&|_| attempt())),
+        probes.push(match (routes.is_err(), may_attach) {
+            (true, true) => untried(name, privileges),
+            // What is needed to try is no need of the commands.
+            (_, false) => probe(name, &NEEDED_TO_ATTACH, remedy, tried(&|_| attempt())),
+            (false, true) => probe(name, &NEEDED_WITH_BPF, remedy, tried(&|_| attempt())),
         });
     }
     for kind in QDISCS {

@@ -13,7 +13,7 @@ use super::load::{self, SWEEP_PROGRAM, WINDOW_PROGRAM};
 use super::request::PathRequest;
 use super::selection::{Selection, Unavailable};
 use super::settings::Settings;
-use super::stages::{StageProgram, is_edge};
+use super::stages::{StageProgram, is_between};
 use crate::measurement_error::MeasurementError;
 use crate::programs::Loaded;
 use crate::ring::memory::Lane;
@@ -105,7 +105,7 @@ impl PathHooks {
             self.attachment.attach_tracepoint(&self.object, program)?;
         }
         for stage in &self.programs {
-            if is_edge(stage.stage) || with_middle {
+            if with_middle || !is_between(stage.stage, self.stages) {
                 self.attachment.attach_stage(&self.object, stage)?;
             }
         }

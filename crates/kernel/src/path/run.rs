@@ -24,7 +24,7 @@ use super::drop_reasons::DropReasons;
 use super::hooks::PathHooks;
 use super::request::{Group, PathRequest, enter};
 use super::snapshot::Snapshot;
-use super::stages::is_edge;
+use super::stages::is_between;
 use super::status::{PathProgress, ProbeCost, Summary};
 use crate::clock::{monotonic_ns, realtime_ns, thread_cpu_s};
 use crate::cost::CostSampler;
@@ -482,7 +482,9 @@ impl Run {
         for (code, path) in CODE_NAMES.into_iter().enumerate() {
             let took = &self.probes_took[code];
             let probes = (Stage::ALL.iter())
-                .filter(|stage| stage.is_in(self.hooks.stages) && !is_edge(**stage))
+                .filter(|stage| {
+                    stage.is_in(self.hooks.stages) && is_between(**stage, self.hooks.stages)
+                })
                 .map(|stage| stage_histogram(&self.hooks.arrays, code, stage.number()))
                 .filter(|times| times.total() > 0)
                 .count();

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::request::{Group, PathRequest};
 use super::stages::{
     BEGINNINGS, COMMAND_PROGRAMS, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageHook,
-    StageProgram,
+    StageProgram, is_between,
 };
 use crate::measurement_error::MeasurementError;
 
@@ -96,6 +96,9 @@ impl Selection {
         }
         selection.leave_out_xmit_alone();
         selection.check_ends(&request.stages)?;
+        if request.probe_cost {
+            selection.check_between(&request.stages)?;
+        }
         // Stages in the order in which packets pass them, then the rest.
         let place = |name: &str| STAGE_NAMES.iter().position(|stage| *stage == name);
         selection
@@ -141,6 +144,21 @@ impl Selection {
             self.programs.retain(|program| program.stage != Stage::xmit);
             self.lack(Stage::xmit.name(), format!("it needs the stage {start}"));
         }
+    }
+
+    /// The cost of probes is that of those between the first and the last.
+    fn check_between(&self, requested: &[String]) -> Result<(), MeasurementError> {
+        let stages = self.stages();
+        if (self.programs.iter()).any(|program| is_between(program.stage, stages)) {
+            return Ok(());
+        }
+        Err(MeasurementError::Option {
+            option: "stages",
+            value: requested.join(","),
+            expected: "with --probe-cost, one between the first and the last of a packet: pre_routing for those that are \
+                       delivered, with forward and post_routing for those of a router"
+                .into(),
+        })
     }
 
     fn check_ends(&self, requested: &[String]) -> Result<(), MeasurementError> {

@@ -142,19 +142,20 @@ pub const BEGINNINGS: &[Stage] = &[
     Stage::start_xmit,
 ];
 
-/// Whether a packet may begin or end at a stage, so that it stays attached while the cost of the others is measured.
-pub fn is_edge(stage: Stage) -> bool {
-    !matches!(
-        stage,
-        Stage::tcx_ingress
-            | Stage::pre_routing
-            | Stage::local_in
-            | Stage::socket_in
-            | Stage::tcp_receive
-            | Stage::forward
-            | Stage::post_routing
-            | Stage::socket_out
-            | Stage::qdisc_enqueue
-            | Stage::qdisc_dequeue
-    )
+/// Whether a stage of these lies between the first and the last one of every packet that passes it. Only then the whole of a
+/// packet is the same time with its program and without, and the difference is what the program costs.
+pub fn is_between(stage: Stage, stages: u32) -> bool {
+    let any = |ends: &[Stage]| ends.iter().any(|end| end.is_in(stages));
+    match stage {
+        Stage::tcx_ingress | Stage::pre_routing => {
+            // Those that are delivered end at the last of the first three; which one that is depends on their protocol.
+            any(&[Stage::local_in, Stage::socket_in, Stage::tcp_receive])
+                || any(&[Stage::queue, Stage::start_xmit])
+        }
+        Stage::forward | Stage::post_routing | Stage::socket_out => {
+            any(&[Stage::queue, Stage::start_xmit])
+        }
+        Stage::qdisc_enqueue | Stage::qdisc_dequeue => any(&[Stage::start_xmit]),
+        _ => false,
+    }
 }

@@ -13,7 +13,7 @@ PROBE_COST_S = 8
 NO_COST = (
     "--probe-cost: not measured: fewer than 5 pairs of windows had 100 packets each with a stage between the first and "
     f"the last; measure for {PROBE_COST_S} s of steady traffic, and add stages, "
-    "such as pre_routing and forward on a router"
+    "such as pre_routing, and forward and post_routing on a router"
 )
 """What `--probe-cost` says when no code path has a cost."""
 
