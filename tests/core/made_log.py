@@ -126,6 +126,7 @@ class MadeLog:
     retransmissions: pa.Table = field(default_factory=RETRANSMISSIONS.empty_table)
     listeners: pa.Table = field(default_factory=lambda: pa.table({}))
     gaps: pa.Table = field(default_factory=lambda: pa.table({}))
+    thinning: pa.Table = field(default_factory=lambda: pa.table({}))
 
     @property
     def truncation(self) -> str | None:

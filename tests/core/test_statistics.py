@@ -18,6 +18,7 @@ from parshall.statistics import (
     resolution_of,
     summarise,
 )
+from parshall.statistics.summary import order_statistics
 
 BUNDLES = 1000
 # A binomial count of 1,000 with 95 % leaves 930 to 970 once in 300 times; the seeds are fixed.
@@ -234,3 +235,14 @@ def test_many_runs_are_searched_in_bounded_time() -> None:
 def test_too_little_shows_no_change(values: list[float]) -> None:
     levels: list[Any] = ["level"] * len(values)
     assert not has_changed(levels, values)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("count", [1, 9, 150, 5000])
+def test_order_statistics_hold_a_quantile_as_often_as_the_binomial_distribution_says(count: int, share: float) -> None:
+    low, high = order_statistics(count, share)
+    below = stats.binom(count, share)
+    # The quantile is beyond the upper end, or below the lower one, in at most 2.5 % of the cases, and hardly less.
+    assert below.sf(high - 1) <= 0.025 and below.cdf(low - 1) <= 0.025
+    assert below.sf(high - 2) > 0.025 and below.cdf(low) >= 0.025
+    assert 0 <= low < high <= count + 1

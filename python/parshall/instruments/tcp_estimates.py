@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from parshall.errors import UsageError
-from parshall.statistics.summary import CONFIDENCE, student
+from parshall.statistics.summary import CONFIDENCE, order_statistics, student
 
 if TYPE_CHECKING:
     from parshall.instruments.tcp_log import Log
@@ -43,13 +43,15 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
 
         ``acked_bytes``
             Bytes that peers acknowledged, of all flows. The ends are bounds, not probable values: sequence numbers of
-            the rows before and after the ends of the span. Between them it is interpolated.
+            the rows before and after the ends of the span. Between them it is interpolated. What a flow moved after its
+            last row is in no span: that is fewer packets than one row stands for, or what came in the last pause.
         ``retransmitted``
             Segments that were sent again. Events are not thinned, so the ends are the value itself where none was lost.
         ``rtt_p50_us``, ``rtt_p99_us``
             Quantiles of the smoothed round-trip times of packets. A row stands for as many packets as were thinned; the
-            ends are those of a 95 % interval by inverting the distribution's own (Woodruff, 1952), of packets, or of
-            tenths of a second where the log paused. Null with too few of them.
+            ends are those of a 95 % interval by inverting the distribution's own (Woodruff, 1952), which varies between
+            packets, or between tenths of a second where the log paused; of few packets they are order statistics. Null
+            with too few of them.
     """
     if not window_s > 0:
         raise UsageError(f"window_s {window_s:g}: expected seconds above 0")
@@ -139,7 +141,7 @@ def _acked(rows: pl.DataFrame, edges: np.ndarray) -> np.ndarray:
     both = before.select("flow", "time_ns", low="acked", low_ns="at_ns").join(
         after.select("flow", "time_ns", high="acked", high_ns="at_ns"), on=["flow", "time_ns"]
     )
-    # Before its first row a flow has moved nothing, and after its last one nothing more.
+    # Before its first row a flow has moved nothing, and what it moved after its last one is not known.
     both = both.with_columns(pl.col("low").fill_null(0)).with_columns(
         high=pl.when(pl.col("low_ns").is_null()).then(0).otherwise(pl.col("high").fill_null(pl.col("low")))
     )
@@ -189,9 +191,11 @@ def _quantile(timed: pl.DataFrame, name: str, share: float, *, has_pauses: bool)
     if len(excess) < _CLUSTERS_MIN:
         return nothing | {name: value}
     spread = np.sqrt(len(excess) / (len(excess) - 1) * np.sum((excess - excess.mean()) ** 2)) / weights.sum()
-    # A share of 99 % of few rows has hardly any spread of its own: as if one of them were on the other side.
-    spread = max(float(spread), float(np.sqrt(share * (1 - share) / len(times_us))))
-    half = student(len(excess) - 1, CONFIDENCE) * spread
-    low, high = max(share - half, 0.0), share + half
+    # As many independent packets as would vary so; of them the exact interval is known, also for 99 % of a few.
+    freedom = len(excess) - 1
+    wider = student(freedom, CONFIDENCE) / student(np.inf, CONFIDENCE)
+    spread = max(float(spread), float(np.sqrt(share * (1 - share) / len(times_us)))) * wider
+    effective = max(int(share * (1 - share) / spread**2), 1)
+    low, high = (number / effective for number in order_statistics(effective, share))
     # Beyond the largest time seen nothing is known.
-    return {name: value, f"{name}_low": at(low), f"{name}_high": at(high) if high < 1 else None}
+    return {name: value, f"{name}_low": at(low), f"{name}_high": at(high) if high <= 1 else None}

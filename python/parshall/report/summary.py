@@ -28,6 +28,7 @@ def log_sentences(
     findings: Sequence[str],
     truncation: str | None = None,
     gaps: Sequence[Mapping[str, Any]] = (),
+    thinning: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
     """Return the sentences about one log.
 
@@ -50,7 +51,24 @@ def log_sentences(
         sentences += [_loss(total(accounts), reports, findings, complete), *_cost(ledger, records)]
     else:
         sentences.append("It has no ledger: it ended within its first second.")
-    return sentences
+    return sentences + _thinned(thinning)
+
+
+def _thinned(thinning: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what a budget left out, by the rows of `Log.thinning`; nothing without a change."""
+    every = [row["packets_per_log"] for row in thinning]
+    if max(every, default=1) == min(every, default=1) == 1:
+        return []
+    times_ns = [row["time_ns"] for row in thinning]
+    # What came after the last change is not known to have ended at a time.
+    spans = list(zip(every, times_ns, times_ns[1:], strict=False))
+    paused_ns = sum(until - since for each, since, until in spans if each == 0)
+    share = paused_ns / max(times_ns[-1] - times_ns[0], 1)
+    paused = f", and until the last change observed none for {share:.0%} of the time" if paused_ns else ""
+    return [
+        f"To keep to its budget it logged every packet to every {max(every):,}th of each flow{paused}: "
+        "log.estimates() has bytes, retransmissions and round-trip times with intervals."
+    ]
 
 
 def flows_sentence(reduction: Reduction, labels: Mapping[int, str]) -> str | None:

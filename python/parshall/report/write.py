@@ -147,6 +147,7 @@ def _part(
             findings=wrong,
             truncation=log.truncation,
             gaps=plain_rows(log.gaps),
+            thinning=plain_rows(log.thinning),
         ),
         "flows_sentence": summary.flows_sentence(reduced, legend.labels),
         "figures": [

@@ -68,6 +68,19 @@ def share_interval(count: int, of: int, confidence: float = CONFIDENCE) -> tuple
     return low, high
 
 
+def order_statistics(count: int, share: float, confidence: float = CONFIDENCE) -> tuple[int, int]:
+    """Return which of so many values, the smallest being 1, are the ends of the interval of a quantile.
+
+    The lower one may be 0, and the upper one `count` + 1: that end is not known (David and Nagaraja, Order Statistics,
+    2003, 7.1).
+    """
+    from scipy import special
+
+    error = (1 - confidence) / 2
+    low, high = (int(np.ceil(special.bdtrik(level, count, share))) for level in (error, 1 - error))
+    return low, high + 1
+
+
 def student(freedom: float, confidence: float) -> float:
     """Return the quantile of Student's t for a two-sided interval."""
     # The distributions of scipy.stats give the same, and take half a second to import.

@@ -1,0 +1,157 @@
+"""Estimates of thinned logs against the whole, on rows that the test makes."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from parshall.errors import UsageError
+from parshall.instruments.tcp_estimates import estimates
+from parshall.report.summary import _thinned
+
+SECOND_NS = 1_000_000_000
+BEGIN_NS = 1_700_000_000 * SECOND_NS
+
+
+@dataclass
+class MadeLog:
+    """As much of a log as estimates read."""
+
+    rows: pa.Table
+    changes: list[tuple[int, int]] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def batches(self, columns: tuple[str, ...]) -> pa.RecordBatchReader:
+        """Return the rows."""
+        return self.rows.select(columns).to_reader()
+
+    @property
+    def thinning(self) -> pa.Table:
+        """Return the changes."""
+        times, every = zip(*self.changes, strict=True) if self.changes else ((), ())
+        return pa.table({"time_ns": pa.array(times, pa.int64()), "packets_per_log": pa.array(every, pa.uint32())})
+
+
+def whole_log(seconds: int, flows: int, seed: int) -> MadeLog:
+    """Packets at random times whose round-trip times wander, and now and then one that is sent again."""
+    generator = np.random.default_rng(seed)
+    tables = []
+    for flow in range(1, flows + 1):
+        count = int(generator.integers(2_000, 6_000))
+        times_ns = BEGIN_NS + np.sort(generator.integers(0, seconds * SECOND_NS, count))
+        # An autoregression, as smoothed times are.
+        noise = generator.normal(0, 1, count)
+        level = np.zeros(count)
+        for at in range(1, count):
+            level[at] = 0.98 * level[at - 1] + 0.2 * noise[at]
+        srtt_us = np.round(5_000 * np.exp(0.3 * level)).astype(np.uint32)
+        acked = np.cumsum(generator.integers(0, 3_000, count))
+        tables.append(
+            pl.DataFrame(
+                {
+                    "time_ns": times_ns,
+                    "flow": np.full(count, flow, np.uint32),
+                    "flow_seq": np.arange(1, count + 1, dtype=np.uint64),
+                    "snd_una": ((acked + 4_294_900_000) % (1 << 32)).astype(np.uint32),
+                    "srtt_us": srtt_us,
+                    "event": np.where(generator.random(count) < 0.01, "retransmit", "packet"),
+                }
+            )
+        )
+    table = pl.concat(tables).sort("time_ns").with_columns(state=pl.lit("ESTABLISHED"), gso_segs=pl.lit(1, pl.UInt16))
+    return MadeLog(table.to_arrow())
+
+
+def thinned(log: MadeLog, changes: list[tuple[int, int]]) -> MadeLog:
+    """Return what a log with these changes would have: times, and every how many packets (0: none)."""
+    table = pl.DataFrame(log.rows)
+    times, every = (np.array(column) for column in zip(*changes, strict=True))
+    at = np.searchsorted(times, table["time_ns"].to_numpy(), side="right") - 1
+    now = every[at]
+    place = table["flow_seq"].to_numpy() + table["flow"].to_numpy().astype(np.uint64) * 2_654_435_769 % (1 << 32)
+    is_due = (place % np.maximum(now, 1) == 0) | (table["flow_seq"].to_numpy() <= 4)
+    kept = ((now > 0) & is_due) | (table["event"].to_numpy() == "retransmit")
+    return MadeLog(table.filter(pl.Series(kept)).to_arrow(), changes)
+
+
+def covered(whole: pl.DataFrame, part: pl.DataFrame, name: str) -> tuple[int, int]:
+    """Return in how many spans an interval has the true value, and of how many."""
+    rows = list(zip(whole[name], part[f"{name}_low"], part[name], part[f"{name}_high"], strict=True))
+    known = [(true, low, high) for true, low, value, high in rows if true is not None and value is not None]
+    inside = sum((low is None or low <= true) and (high is None or true <= high) for true, low, high in known)
+    return inside, len(known)
+
+
+@pytest.mark.parametrize("every", [4, 64])
+def test_intervals_have_the_true_values_of_a_thinned_log(every: int) -> None:
+    shares = {"rtt_p50_us": [0, 0], "rtt_p99_us": [0, 0]}
+    for seed in range(8):
+        log = whole_log(40, 6, seed)
+        part = estimates(thinned(log, [(BEGIN_NS - 1, 1), (BEGIN_NS + 2 * SECOND_NS, every)]), 4.0, BEGIN_NS)
+        whole = estimates(log, 4.0, BEGIN_NS)
+        # What a flow moves after its last row is in no span.
+        assert covered(whole.head(-1), part.head(whole.height - 1), "acked_bytes") == (whole.height - 1,) * 2
+        assert part["retransmitted"].to_list() == whole["retransmitted"].to_list()
+        assert (part["observed_share"] == 1).all()
+        for name, counts in shares.items():
+            inside, known = covered(whole, part, name)
+            counts[0] += inside
+            counts[1] += known
+    for name, (inside, known) in shares.items():
+        assert known >= 70 and inside >= 0.9 * known, (name, inside, known)
+
+
+def test_intervals_have_the_true_values_between_pauses() -> None:
+    shares = {"rtt_p50_us": [0, 0], "rtt_p99_us": [0, 0]}
+    for seed in range(8):
+        log = whole_log(40, 6, seed)
+        generator = np.random.default_rng(seed)
+        changes, at_ns = [(BEGIN_NS - 1, 2)], BEGIN_NS
+        while at_ns < BEGIN_NS + 40 * SECOND_NS:
+            changes.append((at_ns + 100_000_000, 0))
+            at_ns += int(1e8 + generator.exponential(2e8))
+            changes.append((at_ns, 2))
+        part, whole = estimates(thinned(log, changes), 4.0, BEGIN_NS), estimates(log, 4.0, BEGIN_NS)
+        # What a flow moves after its last row is in no span.
+        assert covered(whole.head(-1), part.head(whole.height - 1), "acked_bytes") == (whole.height - 1,) * 2
+        assert (part["observed_share"] < 0.8).all()
+        for name, counts in shares.items():
+            inside, known = covered(whole, part, name)
+            counts[0] += inside
+            counts[1] += known
+    for name, (inside, known) in shares.items():
+        assert known >= 70 and inside >= 0.9 * known, (name, inside, known)
+
+
+def test_a_whole_log_is_counted_and_has_no_width() -> None:
+    log = whole_log(10, 3, 1)
+    (row,) = estimates(log, 3600).to_dicts()
+    table = pl.DataFrame(log.rows)
+    acked = table.sort("flow", "flow_seq").with_columns(
+        step=(pl.col("snd_una").cast(pl.Int64).diff().over("flow").fill_null(0)) % (1 << 32)
+    )
+    assert row["acked_bytes_low"] == row["acked_bytes"] == row["acked_bytes_high"] == acked["step"].sum()
+    packets = table.filter(event="packet")["srtt_us"].sort()
+    assert row["rtt_p50_us_low"] == row["rtt_p50_us"] == row["rtt_p50_us_high"]
+    assert row["rtt_p50_us"] == packets[int(np.ceil(packets.len() / 2)) - 1]
+    assert row["retransmitted"] == table.filter(event="retransmit").height
+
+
+def test_spans_that_cannot_be_are_refused_and_an_empty_log_has_none() -> None:
+    log = whole_log(1, 1, 1)
+    with pytest.raises(UsageError, match="window_s 0: expected seconds above 0"):
+        estimates(log, 0)
+    with pytest.raises(UsageError, match="give longer ones"):
+        estimates(log, 1e-7)
+    empty = MadeLog(log.rows.slice(0, 0))
+    assert estimates(empty).height == 0 and "rtt_p99_us_high" in estimates(empty).columns
+
+
+def test_a_report_says_what_a_budget_left_out() -> None:
+    rows = [{"time_ns": at * SECOND_NS, "packets_per_log": every} for at, every in ((0, 1), (6, 64), (8, 0), (10, 2))]
+    assert _thinned([]) == _thinned(rows[:1]) == []
+    (sentence,) = _thinned(rows)
+    assert "every packet to every 64th of each flow, and until the last change observed none for 20% of" in sentence
