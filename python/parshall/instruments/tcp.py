@@ -44,7 +44,7 @@ class LogSummary(Summary):
     flows: int
     listeners: list[dict[str, Any]]
     segments_unlisted: int
-    budget: dict[str, Any] | None
+    budget: dict[str, Any] | None = None
 
     def _facts(self) -> list[str]:
         return [many(self.flows, "flow"), *super()._facts()]
