@@ -59,7 +59,8 @@ class Legend:
         """Explanation of the colours, for captions; empty when each flow has its own."""
         note = " Lighter: the other end of a connection." if self.other_ends else ""
         grey = len(self.labels) - len(self.colours)
-        return f"{note} The other {many(grey, 'flow')} show under the pointer." if grey else note
+        verb = "shows" if grey == 1 else "show"
+        return f"{note} The other {many(grey, 'flow')} {verb} under the pointer." if grey else note
 
     @property
     def is_crowded(self) -> bool:
