@@ -167,7 +167,8 @@ static __always_inline void fill_packet(struct tcp_state_record *record, struct 
 /*
  * Whether every n-th packet of a flow counts this one; without thinning each counts. Where n changes, it is a power of
  * two, so that what a larger n takes a smaller one takes, too; and flows begin at different places, so that short ones
- * have as many as long ones. The first packets of a flow show where its sequence numbers begin. 2654435769 is the odd number next to 2^32 divided by the golden ratio (Knuth, 6.4).
+ * have as many as long ones. The first packets of a flow show where its sequence numbers begin. 2654435769 is the odd
+ * number next to 2^32 divided by the golden ratio (Knuth, 6.4).
  */
 static __always_inline int is_nth(__u32 flow, __u64 flow_seq)
 {

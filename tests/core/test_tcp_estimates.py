@@ -23,6 +23,8 @@ class MadeLog:
     rows: pa.Table
     changes: list[tuple[int, int]] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
+    gaps: pa.Table = field(default_factory=lambda: pa.table({}))
+    path: str = "made.arrow"
 
     def batches(self, columns: tuple[str, ...]) -> pa.RecordBatchReader:
         """Return the rows."""
@@ -85,44 +87,39 @@ def covered(whole: pl.DataFrame, part: pl.DataFrame, name: str) -> tuple[int, in
     return inside, len(known)
 
 
-@pytest.mark.parametrize("every", [4, 64])
-def test_intervals_have_the_true_values_of_a_thinned_log(every: int) -> None:
-    shares = {"rtt_p50_us": [0, 0], "rtt_p99_us": [0, 0]}
-    for seed in range(8):
-        log = whole_log(40, 6, seed)
-        part = estimates(thinned(log, [(BEGIN_NS - 1, 1), (BEGIN_NS + 2 * SECOND_NS, every)]), 4.0, BEGIN_NS)
-        whole = estimates(log, 4.0, BEGIN_NS)
-        # What a flow moves after its last row is in no span.
-        assert covered(whole.head(-1), part.head(whole.height - 1), "acked_bytes") == (whole.height - 1,) * 2
-        assert part["retransmitted"].to_list() == whole["retransmitted"].to_list()
-        assert (part["observed_share"] == 1).all()
-        for name, counts in shares.items():
-            inside, known = covered(whole, part, name)
-            counts[0] += inside
-            counts[1] += known
-    for name, (inside, known) in shares.items():
-        assert known >= 70 and inside >= 0.9 * known, (name, inside, known)
+def pauses(seed: int) -> list[tuple[int, int]]:
+    """Return changes of a log that observes for a tenth of a second, and then pauses for a random time."""
+    generator = np.random.default_rng(seed)
+    changes, at_ns = [(BEGIN_NS - 1, 2)], BEGIN_NS
+    while at_ns < BEGIN_NS + 40 * SECOND_NS:
+        changes.append((at_ns + 100_000_000, 0))
+        at_ns += int(1e8 + generator.exponential(2e8))
+        changes.append((at_ns, 2))
+    return changes
 
 
-def test_intervals_have_the_true_values_between_pauses() -> None:
-    shares = {"rtt_p50_us": [0, 0], "rtt_p99_us": [0, 0]}
+@pytest.mark.parametrize("every", [4, 64, 0])
+def test_intervals_have_the_true_values(every: int) -> None:
+    """Of a log that is thinned out from its third second on, or (0) that pauses again and again."""
+    counts = {name: np.zeros(2, int) for name in ("rtt_p50_us", "rtt_p99_us")}
     for seed in range(8):
         log = whole_log(40, 6, seed)
-        generator = np.random.default_rng(seed)
-        changes, at_ns = [(BEGIN_NS - 1, 2)], BEGIN_NS
-        while at_ns < BEGIN_NS + 40 * SECOND_NS:
-            changes.append((at_ns + 100_000_000, 0))
-            at_ns += int(1e8 + generator.exponential(2e8))
-            changes.append((at_ns, 2))
+        changes = [(BEGIN_NS - 1, 1), (BEGIN_NS + 2 * SECOND_NS, every)] if every else pauses(seed)
         part, whole = estimates(thinned(log, changes), 4.0, BEGIN_NS), estimates(log, 4.0, BEGIN_NS)
         # What a flow moves after its last row is in no span.
-        assert covered(whole.head(-1), part.head(whole.height - 1), "acked_bytes") == (whole.height - 1,) * 2
-        assert (part["observed_share"] < 0.8).all()
-        for name, counts in shares.items():
-            inside, known = covered(whole, part, name)
-            counts[0] += inside
-            counts[1] += known
-    for name, (inside, known) in shares.items():
+        spans = whole.height - 1
+        assert covered(whole.head(spans), part.head(spans), "acked_bytes") == (spans, spans)
+        assert (
+            part["retransmitted"].to_list() == part["retransmitted_low"].to_list() == whole["retransmitted"].to_list()
+        )
+        if every:
+            assert (part["observed_share"] == 1).all()
+            assert part["retransmitted_high"].to_list() == whole["retransmitted"].to_list()
+        else:
+            assert (part["observed_share"] < 0.8).all() and part["retransmitted_high"].is_null().all()
+        for name, count in counts.items():
+            count += covered(whole, part, name)
+    for name, (inside, known) in counts.items():
         assert known >= 70 and inside >= 0.9 * known, (name, inside, known)
 
 
@@ -146,8 +143,28 @@ def test_spans_that_cannot_be_are_refused_and_an_empty_log_has_none() -> None:
         estimates(log, 0)
     with pytest.raises(UsageError, match="give longer ones"):
         estimates(log, 1e-7)
+    with pytest.raises(UsageError, match=r"^made.arrow: packets were logged when their flow changed \(--on-change\)"):
+        estimates(MadeLog(log.rows, options={"on_change": True}))
     empty = MadeLog(log.rows.slice(0, 0))
     assert estimates(empty).height == 0 and "rtt_p99_us_high" in estimates(empty).columns
+
+
+def test_a_gap_between_files_was_not_observed() -> None:
+    log = whole_log(10, 3, 1)
+    times = {
+        "from_time_ns": [BEGIN_NS + 2 * SECOND_NS],
+        "until_time_ns": [BEGIN_NS + 3 * SECOND_NS],
+        "cause": ["killed"],
+    }
+    rows = pl.DataFrame(log.rows)
+    is_known = (rows["time_ns"] < times["from_time_ns"][0]) | (rows["time_ns"] > times["until_time_ns"][0])
+    part = estimates(MadeLog(rows.filter(is_known).to_arrow(), gaps=pa.table(times)), 5.0, BEGIN_NS)
+    assert part["observed_share"].to_list() == [pytest.approx(0.8), 1]
+    assert part["retransmitted_high"][0] is None and part["retransmitted_high"][1] is not None
+    # A pause at the same time counts once.
+    changes = [(BEGIN_NS + SECOND_NS, 0), (BEGIN_NS + int(2.5e9), 1)]
+    both = estimates(MadeLog(rows.filter(is_known).to_arrow(), changes, gaps=pa.table(times)), 5.0, BEGIN_NS)
+    assert both["observed_share"][0] == pytest.approx(0.6)
 
 
 def test_a_report_says_what_a_budget_left_out() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from parshall.errors import UsageError
+from parshall.host.rows import plain_rows
 from parshall.statistics.summary import CONFIDENCE, order_statistics, student
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _CLUSTER_NS = 100_000_000
 # With fewer of them the spread between them says nothing.
 _CLUSTERS_MIN = 5
 _MAX_WINDOWS = 100_000
+_NO_END = (1 << 63) - 1
 
 
 def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -> pl.DataFrame:
@@ -43,18 +45,32 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
 
         ``acked_bytes``
             Bytes that peers acknowledged, of all flows. The ends are bounds, not probable values: sequence numbers of
-            the rows before and after the ends of the span. Between them it is interpolated. What a flow moved after its
-            last row is in no span: that is fewer packets than one row stands for, or what came in the last pause.
+            the rows before and after the ends of the span. Between them it is interpolated. What a flow moved before
+            its first row and after its last one is in no span: of the latter, fewer packets than one row stands for, or
+            what came in the last pause.
         ``retransmitted``
-            Segments that were sent again. Events are not thinned, so the ends are the value itself where none was lost.
+            Segments that were sent again. Events are not thinned, so the ends are the value itself. The upper end is
+            null where packets were not observed all the time: a flow that nobody has seen yet has no events.
         ``rtt_p50_us``, ``rtt_p99_us``
             Quantiles of the smoothed round-trip times of packets. A row stands for as many packets as were thinned; the
             ends are those of a 95 % interval by inverting the distribution's own (Woodruff, 1952), which varies between
             packets, or between tenths of a second where the log paused; of few packets they are order statistics. Null
             with too few of them.
+
+        Rows that were lost are in none of these; the ledger counts them.
+
+    Raises
+    ------
+    UsageError
+        The log has packets that were chosen by what they changed (``on_change``): they stand for no others.
     """
     if not window_s > 0:
         raise UsageError(f"window_s {window_s:g}: expected seconds above 0")
+    if log.options.get("on_change"):
+        raise UsageError(
+            f"{log.path}: packets were logged when their flow changed (--on-change), and stand for no others; "
+            "log with --budget, --ppl or all packets"
+        )
     rows = pl.DataFrame(log.batches(_COLUMNS).read_all()).with_columns(pl.col("time_ns").cast(pl.Int64))
     if rows.is_empty():
         return pl.DataFrame(schema=_schema())
@@ -68,6 +84,7 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
     changes = _changes(log, int(rows["time_ns"][0]))
     packets = _weighted(rows, changes)
     bounds = _acked(rows, edges)
+    unseen = _unseen(log, changes)
     again = rows.filter(event="retransmit")
     found = []
     for number in range(count):
@@ -76,12 +93,13 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
         within = pl.col("time_ns").is_between(from_ns, until_ns, closed="left")
         sent_again = int(again.filter(within)["gso_segs"].sum())
         span = packets.filter(within)
-        observed = _observed_share(changes, from_ns, end_ns)
+        observed = 1 - sum(_within(since, until, from_ns, end_ns) for since, until in unseen) / max(end_ns - from_ns, 1)
         row: dict[str, Any] = {"begin_ns": from_ns, "end_ns": end_ns, "observed_share": observed}
         row |= {"packets_logged": span.height}
         low, value, high = bounds[number]
         row |= {"acked_bytes": value, "acked_bytes_low": low, "acked_bytes_high": high}
-        row |= {"retransmitted": sent_again, "retransmitted_low": sent_again, "retransmitted_high": sent_again}
+        most = sent_again if observed == 1 else None
+        row |= {"retransmitted": sent_again, "retransmitted_low": sent_again, "retransmitted_high": most}
         timed = span.filter(pl.col("srtt_us") > 0)
         for name, share in _QUANTILES.items():
             row |= _quantile(timed, name, share, has_pauses=observed < 1)
@@ -117,13 +135,25 @@ def _weighted(rows: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
     return packets.with_columns(weight=pl.when(is_first).then(1).otherwise(pl.col("every").clip(1)).cast(pl.Float64))
 
 
-def _observed_share(changes: pl.DataFrame, from_ns: int, until_ns: int) -> float:
-    times = changes["time_ns"].to_numpy()
-    every = changes["every"].to_numpy()
-    ends = np.append(times[1:], np.iinfo(np.int64).max)
-    lasted = np.clip(np.minimum(ends, until_ns) - np.maximum(times, from_ns), 0, None)
-    paused = float(lasted[every == 0].sum())
-    return 1 - paused / max(until_ns - from_ns, 1)
+def _unseen(log: "Log", changes: pl.DataFrame) -> list[tuple[int, int]]:
+    """Return the times in which packets were not observed, apart from each other: pauses, and gaps between files."""
+    times = changes["time_ns"].to_list()
+    ends = [*times[1:], None]
+    spans = [(since, until) for every, since, until in zip(changes["every"], times, ends, strict=True) if every == 0]
+    spans += [(row["from_time_ns"], row["until_time_ns"]) for row in plain_rows(log.gaps)]
+    known = sorted((since or 0, _NO_END if until is None else until) for since, until in spans)
+    found: list[tuple[int, int]] = []
+    for since, until in known:
+        if found and since <= found[-1][1]:
+            found[-1] = (found[-1][0], max(until, found[-1][1]))
+        else:
+            found.append((since, until))
+    return found
+
+
+def _within(since: int, until: int, from_ns: int, end_ns: int) -> int:
+    """Return how much of a time is within another one."""
+    return max(min(until, end_ns) - max(since, from_ns), 0)
 
 
 def _acked(rows: pl.DataFrame, edges: np.ndarray) -> np.ndarray:

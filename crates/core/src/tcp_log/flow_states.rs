@@ -94,7 +94,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// The events that tell why segments are sent again; none where the batch has no events.
+    /// The events that the causes of retransmissions follow from; none where the batch has no events.
     fn of_retransmissions(&self, batch: &RecordBatch) -> Vec<Row> {
         self.retransmissions(batch).unwrap_or_default()
     }
@@ -111,7 +111,7 @@ impl<'a> Rows<'a> {
             return None;
         }
         let kinds = events.values().iter().enumerate();
-        let rows = kinds.filter_map(|(row, &event)| Causes::is_told_by(event as u8).then_some(row));
+        let rows = kinds.filter_map(|(row, &event)| Causes::needs(event as u8).then_some(row));
         let found = rows.map(|row| Row {
             time_ns: self.time_ns[row],
             flow: self.flow[row],

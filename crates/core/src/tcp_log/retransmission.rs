@@ -139,8 +139,8 @@ struct Episode {
     sent: FxHashSet<u32>,
 }
 
-/// Tells why the segments of a flow are sent again, from its events in their order: those of [`EVENT_RETRANSMIT`] and
-/// [`EVENT_CONGESTION_STATE`].
+/// Finds the causes of a flow's retransmissions, from its events [`EVENT_RETRANSMIT`] and [`EVENT_CONGESTION_STATE`] in their
+/// order.
 #[derive(Clone, Debug, Default)]
 pub struct Causes {
     ca_state: u8,
@@ -215,8 +215,8 @@ impl<F: Fn(u32) -> FlowFacts> Judge<F> {
 }
 
 impl Causes {
-    /// Whether an event tells why segments are sent again.
-    pub fn is_told_by(event: u8) -> bool {
+    /// Whether an event is needed to find causes.
+    pub fn needs(event: u8) -> bool {
         event == EVENT_RETRANSMIT || event == EVENT_CONGESTION_STATE
     }
 

@@ -486,6 +486,28 @@ fn the_last_row_of_a_flow_wins() {
     );
 }
 
+/// A log with three ticks, of which the disk has no room for the second one; something is noted before the first two.
+fn ticked_around_a_full_disk(note: impl Fn(&mut LogWriter<Disk>, usize)) -> Vec<u8> {
+    let disk = Disk {
+        taken: Vec::new(),
+        room: usize::MAX,
+    };
+    let mut writer = LogWriter::create(disk, &header()).unwrap();
+    note(&mut writer, 0);
+    assert!(writer.has_news());
+    writer.tick(Vec::new(), &Ledger::default(), false).unwrap();
+    assert!(!writer.has_news());
+    writer.inner_mut_for_tests().room = 0;
+    note(&mut writer, 1);
+    writer
+        .tick(Vec::new(), &Ledger::default(), false)
+        .unwrap_err();
+    writer.inner_mut_for_tests().room = usize::MAX;
+    writer.tick(Vec::new(), &Ledger::default(), true).unwrap();
+    writer.finish().unwrap();
+    writer.into_inner().taken
+}
+
 #[test]
 fn changes_of_the_thinning_are_read_back_once_and_survive_a_failed_tick() {
     let row = |time_ns| ThinningRow {
@@ -493,34 +515,14 @@ fn changes_of_the_thinning_are_read_back_once_and_survive_a_failed_tick() {
         packets_per_log: 8,
         cost_share: 0.25,
     };
-    let mut writer = LogWriter::create(
-        Disk {
-            taken: Vec::new(),
-            room: usize::MAX,
-        },
-        &header(),
-    )
-    .unwrap();
-    writer.note_thinning(row(5));
-    assert!(writer.has_news());
-    writer.tick(Vec::new(), &Ledger::default(), false).unwrap();
-    assert!(!writer.has_news());
-    writer.inner_mut_for_tests().room = 0;
-    writer.note_thinning(row(9));
-    writer
-        .tick(Vec::new(), &Ledger::default(), false)
-        .unwrap_err();
-    writer.inner_mut_for_tests().room = usize::MAX;
-    writer.tick(Vec::new(), &Ledger::default(), true).unwrap();
-    writer.finish().unwrap();
-    let bytes = writer.into_inner().taken;
+    let rows = [row(5), row(9)];
+    let bytes = ticked_around_a_full_disk(|writer, number| writer.note_thinning(rows[number]));
     // Both when the rows are read at once, and when the ticks are read ahead.
     let (_, reader) = read(&bytes).unwrap();
     let mut surveyed = LogReader::new(Cursor::new(&bytes), "made.arrow".into()).unwrap();
     surveyed.survey().unwrap();
     for thinning in [reader.thinning(), surveyed.thinning()] {
-        let rows: Vec<_> = thinning.values().copied().collect();
-        assert_eq!(rows, [row(5), row(9)]);
+        assert_eq!(thinning.values().copied().collect::<Vec<_>>(), rows);
     }
 }
 
@@ -538,25 +540,9 @@ fn the_last_row_of_a_listener_wins_and_survives_a_failed_tick() {
         };
         ListenerRow::new(&record, 10)
     };
-    let mut writer = LogWriter::create(
-        Disk {
-            taken: Vec::new(),
-            room: usize::MAX,
-        },
-        &header(),
-    )
-    .unwrap();
-    writer.note_listeners(vec![listener(1, 0), listener(2, 3)]);
-    writer.tick(Vec::new(), &Ledger::default(), false).unwrap();
-    writer.inner_mut_for_tests().room = 0;
-    writer.note_listeners(vec![listener(1, 7)]);
-    writer
-        .tick(Vec::new(), &Ledger::default(), false)
-        .unwrap_err();
-    writer.inner_mut_for_tests().room = usize::MAX;
-    writer.tick(Vec::new(), &Ledger::default(), true).unwrap();
-    writer.finish().unwrap();
-    let bytes = writer.into_inner().taken;
+    let noted = [vec![listener(1, 0), listener(2, 3)], vec![listener(1, 7)]];
+    let bytes =
+        ticked_around_a_full_disk(|writer, number| writer.note_listeners(noted[number].clone()));
     let (_, reader) = read(&bytes).unwrap();
     let rows: Vec<_> = reader.listeners().values().cloned().collect();
     assert_eq!(rows, [listener(1, 7), listener(2, 3)]);

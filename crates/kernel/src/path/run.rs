@@ -49,6 +49,8 @@ const COST_WINDOWS: u64 = 40;
 /// With fewer packets in a window its median says little.
 const COST_PACKETS_MIN: u64 = 100;
 const COST_CONFIDENCE: f64 = 0.95;
+/// Code paths of packets whose end no stage shows.
+const ENDS_UNKNOWN: [&str; 3] = ["unknown", "open", "overwritten"];
 
 pub(super) struct Run {
     request: PathRequest,
@@ -488,7 +490,8 @@ impl Run {
                 .map(|stage| stage_histogram(&self.hooks.arrays, code, stage.number()))
                 .filter(|times| times.total() > 0)
                 .count();
-            if took.len() < 5 || probes == 0 {
+            // Where the end is not known, the last stage differs with the programs that are attached.
+            if took.len() < 5 || probes == 0 || ENDS_UNKNOWN.contains(&path) {
                 continue;
             }
             let interval = interval(took, COST_CONFIDENCE);

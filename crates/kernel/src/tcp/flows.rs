@@ -136,13 +136,13 @@ impl FlowTable {
         let offset = self.monotonic_offset_ns;
         for run in records.chunk_by(|left, right| left.flow == right.flow) {
             let (mut events, mut has_closed, mut highest_seq, mut retransmits) = (0, false, 0, 0);
-            let mut tells_causes = false;
+            let mut has_causes = false;
             let mut srtt_us = 0;
             for record in run {
                 if record.event == EVENT_RETRANSMIT {
                     retransmits += u32::from(record.gso_segs);
                 }
-                tells_causes |= Causes::is_told_by(record.event);
+                has_causes |= Causes::needs(record.event);
                 events += u64::from(record.event != EVENT_PACKET);
                 has_closed |= record.event == EVENT_CLOSE;
                 highest_seq = record.flow_seq.max(highest_seq);
@@ -159,15 +159,17 @@ impl FlowTable {
             entry.highest_seq = entry.highest_seq.max(highest_seq);
             entry.see(run[0].time_ns, offset);
             entry.see(run[run.len() - 1].time_ns, offset);
-            if tells_causes {
+            if has_causes {
                 let sack = entry.row.sack;
                 let causes = entry.causes.get_or_insert_default();
-                let told = run.iter().filter(|record| Causes::is_told_by(record.event));
-                let sent: Vec<_> = told
-                    .filter_map(|record| causes.see(&Row::of(record), sack))
-                    .collect();
-                for (at, segments) in sent {
-                    self.sent_again[at] += segments;
+                let mut sent = [0; CAUSE_NAMES.len() + 1];
+                for record in run.iter().filter(|record| Causes::needs(record.event)) {
+                    if let Some((at, segments)) = causes.see(&Row::of(record), sack) {
+                        sent[at] += segments;
+                    }
+                }
+                for (sum, segments) in self.sent_again.iter_mut().zip(sent) {
+                    *sum += segments;
                 }
             }
         }

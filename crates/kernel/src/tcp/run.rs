@@ -93,7 +93,8 @@ pub(super) struct Run {
 impl Run {
     /// Reads until it is asked to stop or the file takes no more, and gives the account.
     pub fn read(mut self, control: &Control<LogProgress>) -> Result<Summary, MeasurementError> {
-        // At each softirq of the host, what watches the reader costs more than it tells of one that hardly runs.
+        // The programs that measure the reader's softirqs run at each softirq of the host. A reader that hardly runs has few,
+        // and the programs would cost more than it does.
         let watched = match self.budget {
             Some(_) => Ok(()),
             None => self
@@ -226,7 +227,7 @@ impl Run {
     /// Thins out as many packets as the budget asks for.
     fn keep_budget(&mut self) -> Result<(), MeasurementError> {
         let (is_on, counters) = self.with_hooks(|hooks| (hooks.is_on(), hooks.counters()))?;
-        let Some(budget) = self.budget.as_mut().filter(|_| is_on) else {
+        let Some(budget) = &mut self.budget else {
             return Ok(());
         };
         let mut meter = Meter {
@@ -239,6 +240,10 @@ impl Run {
             if let Some(due) = meter.due.get_mut(hook) {
                 *due = count.due;
             }
+        }
+        if !is_on {
+            budget.skip(meter);
+            return Ok(());
         }
         let Some((setting, cost_share)) = budget.decide(meter) else {
             return Ok(());
