@@ -14,6 +14,7 @@ import typer
 import in_process
 from parshall.cli import main as cli
 from parshall.errors import UsageError
+from parshall.fleet.shipping import Shipper
 from parshall.host.rotation import Rotation
 from parshall.instruments.capture import SNAPLEN_MAX, Capture, Output, Ring
 from parshall.instruments.generate import Generator, Receiver
@@ -144,7 +145,7 @@ def test_a_snapshot_length_of_0_is_the_longest_as_of_tcpdump(words, length):
 
 
 PYTHON = {
-    ("tcp",): [TcpLog, Rotation],
+    ("tcp",): [TcpLog, Rotation, Shipper],
     ("capture",): [Capture, Ring, Output, Rotation],
     ("path",): [PathProfile],
     ("gen",): [Generator, Receiver.receive],

@@ -28,6 +28,7 @@ ROOMS = (
     "live",
     "model",
     "router",
+    "fleet",
 )
 ROOMS += ("lab", "studies", "agent", "cli")
 

@@ -41,6 +41,10 @@ ACCOUNTS: dict[Instrument, dict[str, Any]] = {
         "flows_ended": {"fin": 2},
         "sent_again": {"fast": 3},
         "budget": {"share": 0.01, "cost_share": 0.008, "observed_s": 60.0},
+        "shipping": {
+            **{"files_shipped": 5, "files_waiting": 2, "files_refused": 1, "failures": 3, "bytes_shipped": 70},
+            "cpu_s": 0.5,
+        },
         "srtt": {"bounds_us": [50], "counts": [1, 1], "sum_us": 80},
         "listeners": [],
         "segments_unlisted": 0,
@@ -95,6 +99,14 @@ def test_drops_beyond_those_that_are_shown_are_counted() -> None:
     assert shown["parshall_path_drops_total", "REASON_99", "receive"] == 990
     assert ("parshall_path_drops_total", "REASON_99", UNKNOWN) not in shown
     assert sum(shown.values()) + found["parshall_path_drops_not_shown",] == sum(row["all"] for row in drops) + 17
+
+
+def test_what_is_not_shipped_is_counted() -> None:
+    found = samples("tcp", ACCOUNTS["tcp"])
+    names = ("files_total", "bytes_total", "failures_total", "cpu_seconds_total", "files_kept")
+    assert [found[f"parshall_shipping_{name}",] for name in names] == [5, 70, 3, 0.5, 3]
+    without = samples("tcp", ACCOUNTS["tcp"] | {"shipping": None})
+    assert not [name for name in without if name[0].startswith("parshall_shipping")]
 
 
 def test_listeners_beyond_those_that_are_shown_are_counted() -> None:

@@ -158,8 +158,12 @@ def write_log(
     columns: pa.Schema = SCHEMA,
     compression: str = "zstd",
     listeners: list[dict[str, Any]] | None = None,
+    part: dict[str, Any] | None = None,
 ) -> None:
-    """Write a whole log: schema, rows, one tick with the flow table and the ledger, end of stream."""
+    """Write a whole log: schema, rows, one tick with the flow table and the ledger, end of stream.
+
+    With ``part`` it is a file of a log that rotates.
+    """
     texts = {
         "format": "tcp-state",
         "format_version": "1",
@@ -167,7 +171,7 @@ def write_log(
         "clock": json.dumps({"clock": "CLOCK_REALTIME", "monotonic_offset_ns": 0}),
         "options": "{}",
         "hz": "1000",
-    }
+    } | ({} if part is None else {"part": json.dumps(part)})
     schema = columns.with_metadata({f"parshall.{key}": text for key, text in texts.items()})
     table = io.BytesIO()
     with pa.ipc.new_stream(table, FLOW_SCHEMA) as stream:

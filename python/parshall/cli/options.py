@@ -176,6 +176,19 @@ RotateSize = Annotated[int | None, size_option("--rotate-size", help="Start a ne
 RotateTime = Annotated[float | None, time_option("--rotate-time", help="Start a new file after this time")]
 RotateFiles = Annotated[int | None, count_option("--rotate-files", help="Keep the newest N files")]
 Keep = Annotated[float | None, time_option("--keep", help="Remove rotated files that are older than this")]
+Ship = Annotated[
+    str | None, typer.Option("--ship", metavar="URL", help="Send each finished file to this directory or object store")
+]
+ShipAs = Annotated[
+    str | None, typer.Option("--ship-as", metavar="NAME", help="Name of this host there [default: its host name]")
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="DATE", help="Of a store, files with something since this UTC time")
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="DATE", help="Of a store, files before this UTC time")]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", metavar="ADDRESS", help="Read a store on this Dask cluster: tcp://host:8786")
+]
 Ports = Annotated[list[int] | None, port_option("--port", help="Only flows with this port (repeatable)")]
 Hosts = Annotated[list[str] | None, typer.Option("--host", metavar="A", help="Only flows with this host (repeatable)")]
 Pids = Annotated[

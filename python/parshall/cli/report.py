@@ -3,15 +3,19 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parshall.cli import options
+from parshall.cli.stores import opened_fleet
 from parshall.errors import ParshallError, UsageError, printable
 from parshall.host.input_file import open_regular, read_json
 from parshall.host.messages import progress_line, show
 from parshall.host.stopping import exiting_on_signals
+
+if TYPE_CHECKING:
+    from parshall.fleet.reading import Fleet
 
 TESTBED_FILE = "testbed.json"
 # What makes a directory that of a study.
@@ -23,13 +27,17 @@ _ARROW_HEAD = b"\xff" * 4
 
 def command(
     inputs: Annotated[
-        list[Path], typer.Argument(metavar="LOG_OR_DIR...", help="Logs, histograms, directories of logs, or studies")
+        list[str],
+        typer.Argument(metavar="LOG_OR_DIR...", help="Logs, histograms, directories of logs, studies, or a store"),
     ],
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="DIR", help="Output directory [default: see below]"),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report")] = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    cluster: options.Cluster = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -37,15 +45,21 @@ def command(
 
     Histograms are what `parshall path --json` printed. Of the directory of a study (`parshall lab`), its report; of
     two, the second with a comparison. The default output directory is that of the first log if it is yours, and
-    otherwise, as for the study in DIR, report-DIR in the current directory.
+    otherwise, as for the study in DIR, report-DIR in the current directory. Of a store that `parshall tcp --ship`
+    fills, a directory or URL, the logs of all its hosts.
     """
-    if any((path / BUNDLE_FILE).is_file() for path in inputs):
-        _report_studies(inputs, output, title, quiet, as_json)
+    fleet = opened_fleet(inputs, since, until, cluster)
+    if fleet is not None:
+        _report_fleet(fleet, output, title, cluster, quiet, as_json)
         return
-    paths = logs_of(inputs)
+    inputs_here = [Path(each) for each in inputs]
+    if any((path / BUNDLE_FILE).is_file() for path in inputs_here):
+        _report_studies(inputs_here, output, title, quiet, as_json)
+        return
+    paths = logs_of(inputs_here)
     directory = output or _own_directory(paths[0].parent)
     is_replaced = os.access(directory / PAGE, os.F_OK)
-    testbed_file = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
+    testbed_file = next((path / TESTBED_FILE for path in inputs_here if (path / TESTBED_FILE).is_file()), None)
     with exiting_on_signals(), progress_line("report", "preparing", quiet=quiet) as show_progress:
         # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
         from parshall.instruments.path.histograms import PathHistograms, is_path_histograms
@@ -83,6 +97,30 @@ def command(
                 testbed=_testbed(testbed_file) if testbed_file else None,
                 progress=show_progress,
             )
+    _show(report, is_replaced, quiet, as_json)
+
+
+def _report_fleet(
+    fleet: "Fleet", output: Path | None, title: str | None, cluster: str | None, quiet: bool, as_json: bool
+) -> None:
+    directory = output or _here(Path(fleet.url.rstrip("/").rpartition("/")[2].partition("?")[0] or "store"))
+    is_replaced = os.access(directory / PAGE, os.F_OK)
+    with exiting_on_signals(), progress_line("report", f"reading {fleet}", quiet=quiet) as show_progress:
+        from parshall.report import digest, write_report
+        from parshall.report.document import check_destination
+
+        check_destination(directory)
+        digests = fleet.map(
+            digest,
+            cluster=cluster,
+            progress=lambda done, every: show_progress(f"reading {fleet.url}: {done} of {every} logs"),
+        )
+        report = write_report(
+            dict(zip(fleet.names, digests, strict=True)),
+            directory,
+            title or f"Parshall: {printable(fleet.url)}",
+            progress=show_progress,
+        )
     _show(report, is_replaced, quiet, as_json)
 
 

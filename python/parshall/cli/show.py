@@ -14,6 +14,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.listener_text import refusing_lines
 from parshall.cli.options import count_option, time_option
+from parshall.cli.stores import opened_fleet
 from parshall.errors import UsageError, printable
 from parshall.host.messages import progress_line, show
 from parshall.host.quantities import many
@@ -22,6 +23,7 @@ from parshall.host.stopping import Stopping, exiting_on_signals
 if TYPE_CHECKING:
     import polars as pl
 
+    from parshall.fleet.reading import Fleet
     from parshall.instruments.flow_states import FlowStates, Follower
 
 COMMAND_SETTINGS = {"epilog": "Sorted by rate (bytes per second, both directions) with --follow, else by bytes."}
@@ -34,7 +36,9 @@ _DROPPED_FIRST = ("retr_for", "cwnd", "cc", "pid", "received", "local")
 
 
 def command(
-    log: Annotated[Path, typer.Argument(metavar="LOG_OR_DIR", help="Log of `parshall tcp`, or directory of one")],
+    named: Annotated[
+        str, typer.Argument(metavar="LOG_OR_DIR", help="Log of `parshall tcp`, directory of one, or store of logs")
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the log is being written")] = False,
     sort: Annotated[str | None, typer.Option("--sort", metavar="|".join(_SORTS), help="Order of the flows")] = None,
     count: Annotated[
@@ -44,6 +48,9 @@ def command(
         float | None, time_option("--interval", help="With --follow, time between two tables [default: 1s]")
     ] = None,
     duration: options.Duration = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    cluster: options.Cluster = None,
     as_json: options.Json = False,
 ) -> int:
     """Show the flows of a log, or of one that is being written: who talks, how much, in what state."""
@@ -53,6 +60,12 @@ def command(
         raise UsageError("--duration: is for --follow; a log that is not followed is shown once")
     if interval is not None and not follow:
         raise UsageError("--interval: is for --follow; a log that is not followed is shown once")
+    fleet = opened_fleet([named], since, until, cluster)
+    if fleet is not None and follow:
+        raise UsageError(f"--follow: {named} is a store, whose files are finished; follow a log on its host")
+    if fleet is not None:
+        return _show_fleet(fleet, sort or "bytes", count, cluster, as_json)
+    log = Path(named)
     if follow:
         return _follow(log, sort or "rate", count, interval or _INTERVAL_S, duration, as_json)
     from parshall.host.rotation import gap_sentence
@@ -72,6 +85,43 @@ def command(
     full = refusing_lines(plain_rows(opened.listeners))
     show(title, *notes, *_account_lines(states.account()), *full, *_table_lines(table, count))
     return 0
+
+
+def _show_fleet(fleet: "Fleet", sort: str, count: int | None, cluster: str | None, as_json: bool) -> int:
+    from parshall.fleet.reading import states_of
+
+    with exiting_on_signals(), progress_line("show", f"reading {fleet}") as progress:
+        found = fleet.map(
+            states_of,
+            cluster=cluster,
+            progress=lambda done, every: progress(f"reading {fleet.url}: {done} of {every} logs"),
+        )
+    every = fleet.with_hosts([_with_rates(states.table(), None, 0.0) for states in found])
+    table = _ordered(every, sort)
+    records = sum(states.records for states in found)
+    if as_json:
+        hosts = [
+            {"host": each.host, "log": each.log, "records": states.records, "ledger": states.ledger or None}
+            for each, states in zip(fleet.logs, found, strict=True)
+        ]
+        print(json.dumps({"store": fleet.url, "hosts": hosts, "records": records, "flows": table.to_dicts()}))
+        return 0
+    accounts = [each for each in (states.account() for states in found) if each is not None]
+    notes = [f"{many(len(found) - len(accounts), 'log')} without an account"] if len(accounts) < len(found) else []
+    title = f"{fleet}, {many(table.height, 'flow')}, {many(records, 'record')}"
+    show(title, *notes, *(_account_lines(_joined(accounts)) if accounts else ()), *_table_lines(table, count))
+    return 0
+
+
+def _joined(accounts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sums of accounts, and the greatest cost."""
+    times_ns = [time_ns for each in accounts for time_ns in each["hooks_ns"] or ()]
+    return {
+        **{name: sum(each[name] for each in accounts) for name in ("seen", "filtered", "thinned", "logged")},
+        "lost": {cause: sum(each["lost"].get(cause, 0) for each in accounts) for cause in accounts[0]["lost"]},
+        "reader_cpu_share": max(each["reader_cpu_share"] for each in accounts),
+        "hooks_ns": [min(times_ns), max(times_ns)] if times_ns else None,
+    }
 
 
 def _follow(log: Path, sort: str, count: int | None, interval_s: float, duration_s: float | None, as_json: bool) -> int:
@@ -197,7 +247,7 @@ def _table_lines(table: "pl.DataFrame", count: int | None) -> Iterator[str]:
         for name in _DROPPED_FIRST:
             if sum(widths[each] + 2 for each in names) - 2 > room:
                 names.remove(name)
-    left = {"process", "local", "peer", "state", "cc", "retr_for"}
+    left = {"host", "process", "local", "peer", "state", "cc", "retr_for"}
     for row in ({name: name for name in names}, *rows):
         cells = (row[name].ljust(widths[name]) if name in left else row[name].rjust(widths[name]) for name in names)
         yield "  ".join(cells).rstrip()
@@ -209,7 +259,9 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     def number(value: float | None, shape: str = ",") -> str:
         return "-" if value is None else format(value, shape)
 
+    host = {"host": row["host"]} if "host" in row else {}
     return {
+        **host,
         "flow": str(row["flow"]),
         "process": printable(row["command"] or "-"),
         "pid": number(row["pid"], "d"),

@@ -5,11 +5,12 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,11 +22,14 @@ from parshall.cli.watch import End, watch
 from parshall.errors import UsageError
 from parshall.host.command import GRACE_S, Command
 from parshall.host.ledger_text import ledger_lines
-from parshall.host.messages import report_start, say, show
-from parshall.host.quantities import many
+from parshall.host.messages import progress_line, report_start, say, show
+from parshall.host.quantities import bytes_text, many
 from parshall.host.rotation import Rotation
 from parshall.host.stopping import Stopping
 from parshall.instruments.tcp import DEFAULT_RING_BYTES, LogSummary, TcpLog
+
+if TYPE_CHECKING:
+    from parshall.fleet.shipping import Shipper
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
@@ -67,6 +71,8 @@ def command(
     rotate_time: options.RotateTime = None,
     rotate_files: options.RotateFiles = None,
     keep: options.Keep = None,
+    ship: options.Ship = None,
+    ship_as: options.ShipAs = None,
     metrics: options.MetricsAddress = None,
     otlp: options.Otlp = None,
     quiet: options.Quiet = False,
@@ -84,9 +90,12 @@ def command(
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
     path = log_file(output) or Path(f"tcp-{datetime.now():%Y%m%d-%H%M%S}.arrow")
     rotation = Rotation(rotate_size, rotate_time, rotate_files, keep)
+    if ship_as is not None and ship is None:
+        raise UsageError(f"--ship-as {ship_as}: is the name of this host for --ship; give that, too")
     with contextlib.ExitStack() as stack:
         # A port that is taken is a mistake before anything is logged.
         shown = stack.enter_context(published("tcp", metrics, otlp, quiet=quiet))
+        shipper = None if ship is None else _shipper(path, ship, ship_as, rotation)
         child = stack.enter_context(Command(cmd)) if cmd else None
         stopping = stack.enter_context(Stopping())
         log = TcpLog(
@@ -105,13 +114,16 @@ def command(
             buffer_bytes=ring_bytes(buffer),
             policy=policy,
             compression=compression,
-            rotation=rotation,
+            # The shipper removes what it has sent.
+            rotation=rotation.without_removal if shipper else rotation,
             environment_extra={"command": shlex.join(cmd)} if cmd else None,
             is_stopping=stopping.is_requested,
         )
         if shown:
-            shown.account = log.account
+            shown.account = _accounts(log, shipper)
         with log:
+            if shipper:
+                stack.enter_context(shipper)
             report_start("tcp", f"logging to {'standard output' if str(path) == '-' else path}", quiet=quiet)
             if child:
                 stopping.ignore_interrupts()
@@ -126,19 +138,69 @@ def command(
                 duration_s=duration,
                 is_done=has_child_ended,
                 # The control group is removed at the end.
-                outputs=[*([child.cgroup] if child else ()), *([path] if rotation.is_on else ())],
+                outputs=[
+                    *([child.cgroup] if child else ()),
+                    *([path] if rotation.is_on else ()),
+                    *([shipper.store.directory / path.name] if shipper and shipper.store.is_local else ()),
+                ],
             )
             if end in _REASONS:
                 # Nothing more is logged, so the log does not wait for the command.
                 log.stop()
             status = _end(child, end, duration) if child else 0
         summary = log.stop()
+        if shipper:
+            summary = replace(summary, shipping=_shipped(shipper, quiet))
     if as_json or not quiet:
         _show(path, summary, as_json)
     if summary.failure:
         say("tcp", summary.failure)
         return status or 1
-    return status
+    return status or (1 if summary.shipping and summary.shipping["files_waiting"] else 0)
+
+
+def _shipper(path: Path, url: str, host: str | None, rotation: Rotation) -> "Shipper":
+    from parshall.fleet.shipping import Shipper
+
+    start_of_line = "\r\033[K" if sys.stderr.isatty() else ""
+    return Shipper(path, url, rotation, ship_as=host, say=partial(say, "tcp", start_of_line=start_of_line))
+
+
+def _accounts(log: TcpLog, shipper: "Shipper | None") -> Callable[[], dict[str, Any] | None]:
+    """Return what gives the account of a log, with that of its shipper."""
+
+    def account() -> dict[str, Any] | None:
+        found = log.account()
+        return found | {"shipping": shipper.account()} if found is not None and shipper is not None else found
+
+    return account
+
+
+def _shipped(shipper: "Shipper", quiet: bool) -> dict[str, Any]:
+    """Wait until the last files were sent, and return the account."""
+    with progress_line("tcp", f"shipping to {shipper.store.url}", quiet=quiet):
+        return shipper.finish()
+
+
+def shipping_lines(summary: LogSummary) -> Iterator[str]:
+    """Yield what was sent to a store; nothing without one."""
+    shipping = summary.shipping
+    if shipping is None:
+        return
+    left = [
+        f"{many(shipping[key], 'file')} {what}"
+        for key, what in (("files_waiting", "kept here, not shipped"), ("files_refused", "kept here, without a head"))
+        if shipping[key]
+    ]
+    failures = [many(shipping["failures"], "attempt") + " failed"] if shipping["failures"] else []
+    yield "  " + "; ".join(
+        [
+            f"shipped: {many(shipping['files_shipped'], 'file')}, {bytes_text(shipping['bytes_shipped'])}, as "
+            f"{shipping['host']} to {shipping['url']}, {shipping['cpu_s']:.2f} CPU s",
+            *left,
+            *failures,
+        ]
+    )
 
 
 def _end(child: Command, end: End, duration_s: float | None) -> int:
@@ -182,5 +244,5 @@ def _show(path: Path, summary: LogSummary, as_json: bool) -> None:
         print(json.dumps({"log": str(path)} | asdict(summary)), file=sys.stderr if str(path) == "-" else sys.stdout)
         return
     title = f"{path}: {many(summary.flows, 'flow')}"
-    lines = [title, *listener_lines(summary), *ledger_lines(summary.ledger), *budget_lines(summary)]
-    show(*lines, file=sys.stderr)
+    extras = (*budget_lines(summary), *shipping_lines(summary))
+    show(title, *listener_lines(summary), *ledger_lines(summary.ledger), *extras, file=sys.stderr)

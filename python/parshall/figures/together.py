@@ -75,14 +75,19 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([whole.filter(line=line).sort("rtt_ms", "share") for line in lines])
 
 
-def figures_of(reductions: Mapping[str, Reduction]) -> list[Figure]:
-    """Return the figures of several logs together; those without data are left out."""
+def figures_of(reductions: Mapping[str, Reduction], *, omitted: int = 0) -> list[Figure]:
+    """Return the figures of several logs together; those without data are left out.
+
+    `omitted` is the number of logs that moved fewer bytes than these, for captions.
+    """
     found = []
+    verb = "is" if omitted == 1 else "are"
+    note = f" {many(omitted, 'log')} that moved fewer bytes {verb} left out." if omitted else ""
     throughputs = moved(reductions)
     if throughputs["log"].n_unique() > 1:
         caption = (
             f"Payload that all flows of each log moved, {many(len(reductions), 'log')}; a connection with both ends in "
-            f"one log counts once. Times are since the first record of each log."
+            f"one log counts once. Times are since the first record of each log.{note}"
         )
         x = alt.X("time_s:Q", title="time (s)")
         y = alt.Y("Mbps:Q", title="Mbit/s", scale=alt.Scale(zero=True))
@@ -95,15 +100,15 @@ def figures_of(reductions: Mapping[str, Reduction]) -> list[Figure]:
         found.append(_drawn(MOVED, title, caption, throughputs, "log", x, y, tooltip, steps="step"))
     held = round_trips({name: each.round_trips() for name, each in reductions.items()})
     if held["line"].n_unique() > 1:
-        found.append(draw_round_trips(held, "log"))
+        found.append(draw_round_trips(held, "log", note))
     return found
 
 
-def draw_round_trips(rows: pl.DataFrame, kind: str) -> Figure:
-    """Draw what `round_trips` returns; `kind` says what a line is."""
+def draw_round_trips(rows: pl.DataFrame, kind: str, note: str = "") -> Figure:
+    """Draw what `round_trips` returns; `kind` says what a line is, and `note` what is left out."""
     caption = (
         "Percentage of the time in which the smoothed round-trip time of flows that sent was at most so long; each "
-        f"value holds until the flow's next record. One line for each {kind}."
+        f"value holds until the flow's next record. One line for each {kind}.{note}"
     )
     x = alt.X("rtt_ms:Q", title="smoothed round-trip time (ms)", scale=alt.Scale(type="log", nice=False))
     y = alt.Y("share:Q", title="share of the time (%)", scale=alt.Scale(domain=[0, 100]))

@@ -56,6 +56,11 @@ class Rotation:
         """Whether there may be several files."""
         return self.rotate_size_bytes is not None or self.rotate_time_s is not None
 
+    @property
+    def without_removal(self) -> "Rotation":
+        """The same, with all files left: something else removes them."""
+        return Rotation(self.rotate_size_bytes, self.rotate_time_s)
+
     def request(self) -> dict[str, Any]:
         """Return the request of an instrument; times are nanoseconds."""
         return {
@@ -79,6 +84,11 @@ def gap_sentence(gap: Mapping[str, Any]) -> str:
         when = f"before {_utc(end_ns)}"
     elif end_ns is None:
         when = f"after {_utc(begin_ns)}"
+    elif end_ns < begin_ns:
+        return (
+            f"A file begins at {_utc(end_ns)}, {(begin_ns - end_ns) / 1e9:.3g} s before one of another writer ends: "
+            "two hosts may ship under one name, or the clock was set back."
+        )
     else:
         when = f"from {_utc(begin_ns)} to {_utc(end_ns)} ({(end_ns - begin_ns) / 1e9:.3g} s)"
     return f"Nothing was logged {when}: {_GAP_CAUSES.get(gap['cause'], gap['cause'])}."

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-_NAME = re.compile(r"parshall-(calibrate|demo|edges|lab|live|router|sizes)-[a-z0-9_]{8}")
+_NAME = re.compile(r"parshall-(calibrate|demo|edges|lab|live|router|sizes|store)-[a-z0-9_]{8}")
 
 
 class TemporaryDirectory:
@@ -18,7 +18,7 @@ class TemporaryDirectory:
 
     Parameters
     ----------
-    purpose : {"calibrate", "demo", "edges", "lab", "live", "router", "sizes"}
+    purpose : {"calibrate", "demo", "edges", "lab", "live", "router", "sizes", "store"}
         A part of its name.
     """
 

@@ -39,12 +39,15 @@ class LogSummary(Summary):
     budget : dict or None
         What a budget came to: its ``share`` of one CPU, ``cost_share`` of the whole time and ``cost_share_max`` of
         the most expensive ten seconds (0: it was shorter), ``observed_s``, ``packets_per_log_max``, ``changes``.
+    shipping : dict or None
+        What was sent to a store: see `parshall.fleet.shipping.Shipper.account`.
     """
 
     flows: int
     listeners: list[dict[str, Any]]
     segments_unlisted: int
     budget: dict[str, Any] | None = None
+    shipping: dict[str, Any] | None = None
 
     def _facts(self) -> list[str]:
         return [many(self.flows, "flow"), *super()._facts()]

@@ -273,6 +273,11 @@ class Log:
         return self._object("options", self._reader.metadata.get("parshall.options"))
 
     @property
+    def part(self) -> dict[str, Any] | None:
+        """Of a log that rotates, which part its first file is: ``run``, ``number``, ``began_ns``; otherwise None."""
+        return self._object("part", self._reader.metadata.get("parshall.part")) or None
+
+    @property
     def complete(self) -> bool:
         """Whether the log has its end and no gap; otherwise `truncation` or `gaps` have the reason."""
         return self._reader.complete

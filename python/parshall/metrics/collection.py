@@ -210,6 +210,7 @@ class Metrics:
             self._count(again, [cause], number)
         yield again
         yield from self._budget(account["budget"])
+        yield from self._shipping(account.get("shipping"))
         srtt = account["srtt"]
         buckets, total = [], 0
         for bound_us, number in zip([*srtt["bounds_us"], None], srtt["counts"], strict=True):
@@ -232,6 +233,21 @@ class Metrics:
         observed = CounterMetricFamily("parshall_tcp_observed_seconds", "Time for which packets were observed.")
         self._count(observed, [], budget["observed_s"])
         yield observed
+
+    def _shipping(self, shipping: dict[str, Any] | None) -> Iterator[Metric]:
+        if shipping is None:
+            return
+        for name, what, key in (
+            ("files", "Files of the log that were sent to the store.", "files_shipped"),
+            ("bytes", "Bytes that were sent to the store.", "bytes_shipped"),
+            ("failures", "Attempts to send a file that failed.", "failures"),
+            ("cpu_seconds", "CPU time of sending.", "cpu_s"),
+        ):
+            sent = CounterMetricFamily(f"parshall_shipping_{name}", what)
+            self._count(sent, [], shipping[key])
+            yield sent
+        left = shipping["files_waiting"] + shipping["files_refused"]
+        yield self._gauge("parshall_shipping_files_kept", "Finished files that the store does not have.", left)
 
     def _listeners(self, account: dict[str, Any]) -> Iterator[Metric]:
         # Several sockets may listen at one address (SO_REUSEPORT); a series is of all of them.

@@ -7,7 +7,15 @@ from typing import Any
 
 from parshall.outputs.base import schema_of
 from parshall.outputs.generation import GenOutput
-from parshall.outputs.hosts import CpuOutput, DoctorOutput, ReportOutput, ShowOutput, SizesOutput, VersionOutput
+from parshall.outputs.hosts import (
+    CpuOutput,
+    DoctorOutput,
+    ReportOutput,
+    ShowOutput,
+    SizesOutput,
+    StoreOutput,
+    VersionOutput,
+)
 from parshall.outputs.instruments import CaptureOutput, ConvertOutput, LiveOutput, RingsOutput, TcpOutput
 from parshall.outputs.models import (
     ModelCalibrateOutput,
@@ -43,7 +51,7 @@ OUTPUTS: dict[str, Any] = {
     "router capacity": RouterCapacityOutput,
     "sizes": SizesOutput,
     "cpu": CpuOutput,
-    "show": ShowOutput,
+    "show": ShowOutput | StoreOutput,
     "live": LiveOutput,
     "report": ReportOutput,
     "lab list": LabListOutput,

@@ -274,3 +274,38 @@ class ShowOutput(Object):
     """One object for each connection."""
     ledger: Ledger | None
     """The account so far; null: none was written yet."""
+
+
+class StoredFlow(FlowState):
+    """A connection of a host."""
+
+    host: str
+    """The host, by its name in the store."""
+    log: str
+    """Its log."""
+
+
+class StoredLog(Object):
+    """A log of a host."""
+
+    host: str
+    """The host, by its name in the store."""
+    log: str
+    """Name of the log, without its suffix."""
+    records: int
+    """Records in the log."""
+    ledger: Ledger | None
+    """The account of its files; null: they have none."""
+
+
+class StoreOutput(Object):
+    """The flows of a store of logs of hosts: ``parshall show STORE --json``."""
+
+    store: str
+    """The directory or URL."""
+    hosts: list[StoredLog]
+    """One object for each log of each host."""
+    records: int
+    """Records in all of them."""
+    flows: list[StoredFlow]
+    """One object for each connection."""

@@ -66,6 +66,29 @@ class Budget(Object):
     """Changes of the thinning, and pauses."""
 
 
+class Shipping(Object):
+    """What was sent to a store."""
+
+    url: str
+    """The directory or URL of the store."""
+    host: str
+    """Name of this host there."""
+    files_shipped: int
+    """Files that were sent."""
+    files_waiting: int
+    """Finished files that were not sent, and stay."""
+    files_refused: int
+    """Files without a head, which have no name in a store, and stay."""
+    failures: int
+    """Attempts that failed."""
+    bytes_shipped: int
+    """Bytes that were sent."""
+    cpu_s: float
+    """CPU time of sending, seconds."""
+    failure: str | None
+    """Why the last attempt failed; null: it did not."""
+
+
 class TcpOutput(Object):
     """How a TCP log ended: ``parshall tcp --json``."""
 
@@ -83,6 +106,8 @@ class TcpOutput(Object):
     """Segments that came to listeners for which the kernel's table had no room."""
     budget: Budget | None
     """What the budget came to; null: there was none."""
+    shipping: Shipping | None
+    """What was sent to a store; null: there was none."""
 
 
 class CaptureOutput(Object):

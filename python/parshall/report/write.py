@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,80 @@ from parshall.report.retransmissions import cause_rows
 if TYPE_CHECKING:
     from parshall.instruments.tcp_log import Log
 
+# Logs that have figures of their own; of more, those that moved most bytes. A browser cannot open some hundred.
+DRAWN_LOGS_MAX = 12
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What a report has of one log: small whatever the number of its records, so that another process may make it.
+
+    Attributes
+    ----------
+    reduction : Reduction
+        The data of figures and tables.
+    ledger, environment, complete, truncation : object
+        Those of the log.
+    gaps, thinning : list of dict
+        Rows of these tables of the log.
+    full_listeners, causes : list of dict
+        Rows of the tables of listeners that refused something, and of retransmissions by cause.
+    """
+
+    reduction: Reduction
+    ledger: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    complete: bool
+    truncation: str | None
+    gaps: list[dict[str, Any]]
+    thinning: list[dict[str, Any]]
+    full_listeners: list[dict[str, Any]]
+    causes: list[dict[str, Any]]
+
+
+def digest(log: "Log", progress: Callable[[str], None] = lambda _: None) -> Digest:
+    """Read a log once for the figures and once for the retransmissions, in memory that does not grow with its records.
+
+    Parameters
+    ----------
+    log : Log
+        What `parshall.read` returns.
+    progress : callable
+        Called with the number of records so far, and which share that is, many times a second.
+
+    Raises
+    ------
+    ParshallError
+        The log is damaged.
+    """
+    flows = log.flows
+    expected = sum(pc.sum(flows[f"{kind}_logged"]).as_py() or 0 for kind in ("packets", "events"))
+
+    def count(records: int) -> None:
+        share = f", {min(1, records / expected):.0%}" if expected else ""
+        progress(f"{records:,} records{share}")
+
+    reduced = reduction.reduce(log, count)
+    return Digest(
+        reduction=reduced,
+        ledger=dict(log.ledger),
+        environment=log.environment,
+        complete=log.complete,
+        truncation=log.truncation,
+        gaps=plain_rows(log.gaps),
+        thinning=plain_rows(log.thinning),
+        full_listeners=_full_listeners(log),
+        causes=cause_rows(log.retransmissions, _listed(reduced)["flow"].to_list()),
+    )
+
+
+def _listed(reduced: Reduction) -> pl.DataFrame:
+    """Return the rows of the flows that the page lists; flows that are missing from the flow table have no account."""
+    return reduced.table.filter(pl.col("local_address").is_not_null() & pl.col("flow").is_in(reduced.listed))
+
 
 def write_report(
-    logs: Mapping[str, "Log"],
+    logs: Mapping[str, "Log | Digest"],
     directory: str | os.PathLike[str],
     title: str,
     *,
@@ -48,8 +120,8 @@ def write_report(
 
     Parameters
     ----------
-    logs : mapping of str to Log
-        The logs, by their names in the report.
+    logs : mapping of str to Log or Digest
+        The logs, by their names in the report, or what `digest` made of them elsewhere.
     directory : path-like
         Output directory; created if needed.
     title : str
@@ -79,37 +151,40 @@ def write_report(
     check_destination(directory)
     if images:
         start_drawing()
-    reductions = [_reduced(name, log, progress) for name, log in logs.items()]
+    digests = [
+        log if isinstance(log, Digest) else digest(log, _named(f"reading {name}", progress))
+        for name, log in logs.items()
+    ]
+    reductions = [each.reduction for each in digests]
     progress("drawing")
     names = legends(reductions)
     axis_ns = shared_axis_ns(reductions)
     # The tests hold figures against Vega-Lite's schema, which takes longer here than all else that draws them.
+    drawn = set(sorted(range(len(digests)), key=lambda at: -reductions[at].counted_bytes)[:DRAWN_LOGS_MAX])
     with debug_mode(False):
         parts = [
-            _part(name, identity, log, reduced, legend, axis_ns)
-            for (name, log), identity, reduced, legend in zip(
-                logs.items(), identities(logs), reductions, names, strict=True
+            _part(name, identity, each, legend, axis_ns, is_drawn=number in drawn)
+            for number, (name, each, identity, legend) in enumerate(
+                zip(logs, digests, identities(logs), names, strict=True)
             )
         ]
-        both = together.figures_of(dict(zip(logs, reductions, strict=True))) if len(logs) > 1 else []
+        chosen = {
+            name: each for number, (name, each) in enumerate(zip(logs, reductions, strict=True)) if number in drawn
+        }
+        both = together.figures_of(chosen, omitted=len(logs) - len(chosen)) if len(logs) > 1 else []
         overlaid = {"id": TOGETHER, "figures": [(each, each.chart.to_dict(validate=False)) for each in both]}
-    page = _render(title, parts, overlaid, testbed)
+    overview = _overview(parts, digests) if len(parts) > 2 else []
+    page = _render(title, parts, overlaid, overview, testbed)
     tables = {part["flows_file"]: part["flow_table"].write_csv() for part in parts if part["flows_file"]}
     return write_document(
         directory, page, figures_in([*parts, overlaid]) if images else (), others=tables, progress=progress
     )
 
 
-def _reduced(name: str, log: "Log", progress: Callable[[str], None]) -> Reduction:
-    flows = log.flows
-    expected = sum(pc.sum(flows[f"{kind}_logged"]).as_py() or 0 for kind in ("packets", "events"))
-
-    def count(records: int) -> None:
-        share = f", {min(1, records / expected):.0%}" if expected else ""
-        progress(f"reading {name}: {records:,} records{share}")
-
-    progress(f"reading {name}")
-    return reduction.reduce(log, count)
+def _named(what: str, progress: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a `progress` whose text begins with what is done; says that at once."""
+    progress(what)
+    return lambda text: progress(f"{what}: {text}")
 
 
 def shared_axis_ns(reductions: Iterable[Reduction]) -> tuple[int, int] | None:
@@ -125,15 +200,17 @@ def shared_axis_ns(reductions: Iterable[Reduction]) -> tuple[int, int] | None:
 def _part(
     name: str,
     identity: str,
-    log: "Log",
-    reduced: Reduction,
+    log: Digest,
     legend: Legend,
     axis_ns: tuple[int, int] | None,
+    *,
+    is_drawn: bool,
 ) -> dict[str, Any]:
     """Return the data of the page for one log."""
+    reduced = log.reduction
     # Flows that are missing from the flow table have no account.
     table = reduced.table.filter(pl.col("local_address").is_not_null())
-    shown = table.filter(pl.col("flow").is_in(reduced.listed))
+    shown = _listed(reduced)
     others = table.filter(~pl.col("flow").is_in(reduced.listed))
     ledger = log.ledger
     # The accounts of a truncated log were taken while the hooks ran, and need not agree.
@@ -146,17 +223,19 @@ def _part(
             complete=log.complete,
             findings=wrong,
             truncation=log.truncation,
-            gaps=plain_rows(log.gaps),
-            thinning=plain_rows(log.thinning),
+            gaps=log.gaps,
+            thinning=log.thinning,
         ),
         "flows_sentence": summary.flows_sentence(reduced, legend.labels),
+        "is_drawn": is_drawn,
         "figures": [
-            (figure, figure.chart.to_dict(validate=False)) for figure in figures_of(reduced, legend, axis_ns=axis_ns)
+            (figure, figure.chart.to_dict(validate=False))
+            for figure in (figures_of(reduced, legend, axis_ns=axis_ns) if is_drawn else ())
         ],
         "flows": _rows(shown, legend),
         "flow_table": table.sort("bytes", descending=True, nulls_last=True, maintain_order=True),
-        "full_listeners": _full_listeners(log),
-        "causes_of_retransmissions": cause_rows(log.retransmissions, shown["flow"].to_list()),
+        "full_listeners": log.full_listeners,
+        "causes_of_retransmissions": log.causes,
         "has_pairs": not shown["is_counted"].all(),
         "has_senders": bool(reduced.senders),
         "flows_file": f"{identity}-flows.csv" if others.height else None,
@@ -166,6 +245,32 @@ def _part(
         "findings": wrong,
         "records": reduced.records,
     }
+
+
+def _overview(parts: list[dict[str, Any]], digests: Iterable[Digest]) -> list[dict[str, Any]]:
+    """Return the rows of the table of all logs: those that moved most bytes first."""
+    rows = []
+    for part, log in zip(parts, digests, strict=True):
+        counted = log.reduction.table.filter("is_counted")
+        cost, account = part["cost"], part["hooks"][-1] if part["hooks"] else None
+        begin_ns, end_ns = log.reduction.begin_ns, log.reduction.end_ns
+        rows.append(
+            {
+                "name": part["name"],
+                "id": part["id"],
+                "began": part["began"],
+                "duration_s": None if begin_ns is None or end_ns is None else (end_ns - begin_ns) / 1e9,
+                "records": log.reduction.records,
+                "connections": counted.height,
+                "bytes": log.reduction.counted_bytes,
+                "retransmitted": int(counted["retransmitted"].sum() or 0),
+                "lost": None if account is None else account.lost_total,
+                "reader_share": cost["reader_cpu_s"] / cost["wall_s"] if cost.get("wall_s") else None,
+                "state": "complete" if log.complete else "with gaps" if log.gaps else "cut",
+                "findings": len(part["findings"]),
+            }
+        )
+    return sorted(rows, key=lambda row: -row["bytes"])
 
 
 def _rows(shown: pl.DataFrame, legend: Legend) -> list[dict[str, Any]]:
@@ -237,7 +342,11 @@ def _accounts_of(shown: pl.DataFrame, others: pl.DataFrame, kind: str) -> list[A
 
 
 def _render(
-    title: str, parts: list[dict[str, Any]], overlaid: dict[str, Any], testbed: Mapping[str, Any] | None
+    title: str,
+    parts: list[dict[str, Any]],
+    overlaid: dict[str, Any],
+    overview: list[dict[str, Any]],
+    testbed: Mapping[str, Any] | None,
 ) -> str:
     return render(
         "report.html.j2",
@@ -246,6 +355,7 @@ def _render(
         title=title,
         parts=parts,
         overlaid=overlaid,
+        overview=overview,
         testbed=testbed,
         links=links(testbed) if testbed else [],
     )
