@@ -15,6 +15,24 @@ def stalls(per_s, times_ns):
     return calibrating.Noise(per_s, 0.0, 2 * per_s, 0.0, calibrating.times([times_ns]), calibrating.times([gaps]))
 
 
+def stretches(count=12, *, service=0.04, wake=0.05, stalls=0.0, seed=8):
+    """States of a machine that varies, by standard deviations of logarithms; stalls also vary by chance."""
+    random = np.random.default_rng(seed)
+    rates = STALLS_PER_S * np.exp(random.normal(0, stalls, count))
+    return [
+        {
+            "at_s": float(at),
+            "overload_pps": 1.0e6,
+            "service_ns": SERVICE_NS * float(np.exp(random.normal(0, service))),
+            "wake_ns": WAKE_NS * float(np.exp(random.normal(0, wake))),
+            "link_ns": float(LINK_NS),
+            "stalls": int(random.poisson(rates[at] * 0.05)),
+            "span_s": 0.05,
+        }
+        for at in range(count)
+    ]
+
+
 def known(**changes) -> Calibration:
     """The calibration of a router whose parameters are known."""
     random = np.random.default_rng(5)
@@ -44,6 +62,7 @@ def known(**changes) -> Calibration:
         "send_ns": float(SEND_NS),
         "low_send_ns": 260.0,
         "high_send_ns": 280.0,
+        "stretches": stretches(),
         "balance": [{"workload": "half", "packets": 9, "lost": 0, "idle_ns": 5.0} | BALANCE_NS],
         "interrupts": [{"kind": "timer_irq", "per_s": 250.0, "mean_ns": 5000.0}],
         "stages": [{"stage": "receive", "share": 0.7}, {"stage": "queue", "share": 0.3}],

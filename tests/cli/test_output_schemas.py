@@ -4,6 +4,7 @@ import importlib
 import itertools
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from output_schemas import SCHEMAS, validated
 from parshall.cli import main as cli
 from parshall.instruments import cpu
 from parshall.outputs import OUTPUTS, file_name, schema
+from parshall.router.forecast import forecast
 
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
 PAGE = SCHEMAS.parent / "outputs.md"
@@ -104,6 +106,7 @@ def test_what_is_printed_is_as_the_schema_says(name: str, tmp_path: Path) -> Non
 def test_a_plan_of_a_calibration_is_as_the_schema_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The searches take half a minute, and their answer is a number."""
     monkeypatch.setattr("parshall.router.plan.largest_load", lambda *_, **__: (5e5, None, 6e5))
+    monkeypatch.setattr("parshall.router.plan.forecast", partial(forecast, draws=5))
     known().write(tmp_path / "router.toml")
     answer = in_process.parshall(*json_words("model plan"), "--calibration", tmp_path / "router.toml", "-d", "50ms")
     assert len(validated("model plan", answer.stdout)) > 5

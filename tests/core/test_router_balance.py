@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow
 import pytest
 from event_router import POLL_PACKETS, EventRouter, drawn, poisson_stalls
-from test_router_calibration import constant, exponential, known, times_of_arrival, uniform
-from test_router_calibration import stalls as random_stalls
+from test_router_calibration import constant, exponential, times_of_arrival, uniform
 
-from parshall.model.plan import loss_interval
-from parshall.model.simulation import run
+from made_calibration import known
+from made_calibration import stalls as random_stalls
+from parshall.model.plan import Limits
 from parshall.router import calibrate as calibrating
 from parshall.router.calibration import LATENCY_PARTS, Calibration
 from parshall.router.estimation import LONG_PARTS, Passages, gaps_ns, owners
-from parshall.router.network import calibrated, network
-from parshall.router.plan import burst_s
+from parshall.router.forecast import forecast, holding_interval
+from parshall.router.network import calibrated
 from parshall.router.prediction import compare, latencies_ns, predict
-from parshall.router.sender import _stalls as drawn_stalls
+from parshall.router.sender import drawn_stalls
 from parshall.router.setup import Setup
 from parshall.router.traffic import Traffic
 
@@ -176,25 +176,32 @@ def test_intervals_hold_what_is_true_in_nine_of_ten_calibrations(name: str) -> N
     assert near >= 0.9 * runs, near
 
 
-def test_the_bound_of_a_loss_that_was_not_seen_holds_it() -> None:
-    """A stall of a millisecond every ten seconds: nearly every plan sees no loss."""
+def test_the_share_of_stretches_that_lose_packets_is_held_where_none_was_seen() -> None:
+    """A stall of a millisecond every ten seconds: nearly every forecast sees no loss."""
     pps, stall_ns, period_s = 600e3, 1_000_000.0, 10.0
     router = Known(lambda random, count: np.full(count, 1_000.0), 1_000.0, stall=stall_ns, places=256)
     stalled = EventRouter(lambda: 1_000.0, lambda: 9_000.0, places=256, stalls=[(5e6, stall_ns)])
     lost = stalled.table(times_of_arrival(pps, 6_000, 1))["departure_ns"].null_count
-    true = lost / (period_s * pps)
-    assert true > 0
+    assert lost > 0
+    duration_s = 0.02
+    true = 1 - duration_s / period_s
     noise = random_stalls(1 / period_s, np.full(10, stall_ns))
     service, wake = (calibrating.times([np.full(10, each)]) for each in (1_000.0, router.wake))
-    found = known(service=service, wake=wake, noise=noise, queue_packets=256, link_ns=0.0, send_ns=0.0)
-    rows = []
-    for seed in range(30):
-        results = run(network(found, pps=pps), duration_s=0.02, warm_up_s=0.001, replications=8, seed=seed)
-        rows.append((sum(results.lost().values()), loss_interval(results, 0.95, burst_s(found))))
-    assert sum(lost == 0 for lost, _ in rows) > 20
-    assert sum(low <= true <= high for _, (low, high) in rows) >= 28
-    # Without the length of a stall a replication may lose all.
-    assert loss_interval(results, 0.95)[1] > 0.3
+    rows = [
+        {
+            **{"at_s": float(at), "overload_pps": 1e6, "service_ns": 1_000.0, "wake_ns": router.wake, "link_ns": 0.0},
+            **{"stalls": 0, "span_s": 0.05},
+        }
+        for at in range(5)
+    ]
+    parts = {"service": service, "wake": wake, "noise": noise, "queue_packets": 256, "stretches": rows}
+    found = known(**parts, link_ns=0.0, transfer_ns=0.0, send_ns=0.0)
+    holding = [
+        forecast(found, pps, duration_s=duration_s, draws=19, seed=1 + 19 * seed).holding(Limits(0.0))
+        for seed in range(30)
+    ]
+    assert sum(count == of for count, of in holding) > 20
+    assert sum(low <= true <= high for low, high in map(holding_interval, holding)) >= 28
 
 
 def test_runs_that_lost_packets_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,9 +212,11 @@ def test_runs_that_lost_packets_count(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda random, count: np.full(count, 1_000.0), 1_000.0, stalls_per_s=3 / span_s, stall=1e6, places=256
     )
     runs: list[pyarrow.Table] = []
+    kinds: list[str] = []
 
     def measure(bed: object, traffic: Traffic, count: int) -> SimpleNamespace:
         gaps = {"random": uniform, "poisson": exponential, "constant": constant}[traffic.kind]
+        kinds.append(traffic.kind)
         runs.append(router.table(min(traffic.pps, 2e6), count, traffic.seed, gaps))
         return SimpleNamespace(table=runs[-1])
 
@@ -220,9 +229,12 @@ def test_runs_that_lost_packets_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(runs) == 3 * repeats, "no run is repeated"
     lossy = [table for table in runs if table["departure_ns"].null_count]
     assert len(lossy) > 2 * repeats
-    assert [row["lost"] for row in found.balance] == [
-        sum(table["departure_ns"].null_count for table in runs[workload::3]) for workload in range(3)
+    of_kinds = [
+        sum(table["departure_ns"].null_count for table, kind in zip(runs, kinds, strict=True) if kind == wanted)
+        for wanted in ("random", "poisson", "constant")
     ]
+    assert [row["lost"] for row in found.balance] == of_kinds
+    assert kinds != kinds[:3] * repeats, "each repeat has an order of its own"
     assert found.noise.low_per_s <= router.stalls_per_s <= found.noise.high_per_s
     assert found.noise.per_s == pytest.approx(router.stalls_per_s, rel=0.35)
 
@@ -288,18 +300,6 @@ def test_stalls_that_come_in_groups_are_drawn_in_groups() -> None:
     assert found.noise.low_per_s <= 4_000 / 5 * np.exp(-long_ns / 40_000) <= found.noise.high_per_s
     assert dispersion(true, span_ns) > 4
     assert dispersion(drawn_ns, span_ns) == pytest.approx(dispersion(true, span_ns), rel=0.4)
-
-
-def test_a_burst_is_of_all_stalls_of_a_group() -> None:
-    """Ten stalls of 1 ms in a row, every ten seconds."""
-    lengths = calibrating.times([np.full(10, 1e6)])
-    gaps = calibrating.times([np.where(np.arange(1_000) % 10, 1.1e6, 1e10)])
-    in_groups = calibrating.Noise(1.0, 0.5, 1.5, 0.0, lengths, gaps)
-    alone = random_stalls(0.1, np.full(10, 1e6))
-    longest = [burst_s(known(noise=noise)) for noise in (in_groups, alone)]
-    assert longest[0] is not None and longest[0] > 5e-3
-    assert longest[1] is not None and 1e-3 <= longest[1] < 2.1e-3
-    assert burst_s(known(noise=dataclasses.replace(alone, times=None, gaps=None))) is None
 
 
 def test_few_stalls_are_drawn_as_of_a_poisson_process() -> None:

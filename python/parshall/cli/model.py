@@ -258,8 +258,9 @@ def calibrate_model(
     rules: Annotated[int, count_option("--rules", help="nftables rules that each packet passes", allow_0=True)] = 0,
     sizes: Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")] = "64",
     flows: Annotated[int, count_option("--flows", help="Number of flows")] = 1,
-    count: Annotated[int, count_option("-c", "--count", help="Packets of each run")] = 60_000,
-    repeats: Annotated[int, count_option("--repeats", help="Repeats of each run")] = 5,
+    count: Annotated[int, count_option("-c", "--count", help="Packets of each run")] = 25_000,
+    repeats: Annotated[int, count_option("--repeats", help="Repeats of each run")] = 12,
+    spread: Annotated[float, span_option("--spread", help="Spread the repeats evenly over this time")] = 0.0,
     seed: options.Seed = 1_000_001,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -271,7 +272,7 @@ def calibrate_model(
         model_calibration.calibrate(
             output,
             {"receive": receive, "gro": not no_gro, "routes": routes, "rules": rules},
-            {"sizes": sizes, "flows": flows, "count": count, "repeats": repeats, "seed": seed},
+            {"sizes": sizes, "flows": flows, "count": count, "repeats": repeats, "seed": seed, "spread_s": spread},
             quiet=quiet,
             as_json=as_json,
         )
@@ -322,7 +323,7 @@ def plan_capacity(
     load: _Load = None,
     duration: Annotated[
         float | None,
-        time_option("-d", "--duration", help="Model time of a step, times 4 [default: 4; calibration: 1]"),
+        time_option("-d", "--duration", help="Time of a step, or a stretch [default: 4; calibration: 1]"),
     ] = None,
     precision: Annotated[
         float | None,

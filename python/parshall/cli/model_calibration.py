@@ -6,7 +6,7 @@ from typing import Any
 
 from parshall.errors import UsageError
 from parshall.host import privileges
-from parshall.host.messages import report_start, say, show
+from parshall.host.messages import progress_line, report_start, say, show
 from parshall.host.quantities import parse_fraction
 from parshall.host.session import check_choice
 
@@ -30,10 +30,13 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
     check_output("-o", output)
     chosen = Setup(**setup)
     privileges.require_bpf("model calibrate")
-    report_start("model calibrate", "measuring the parameters of a router, for less than a minute", quiet=quiet)
+    spread_s = workload["spread_s"]
+    how_long = f"over {spread_s:g} s" if spread_s else "for about a minute"
+    report_start("model calibrate", f"measuring the parameters of a router, {how_long}", quiet=quiet)
     if chosen.shares_cpu:
         say("model", "calibrate: router and generator share a CPU: times include the generator's work")
-    calibration = measure(chosen, **workload)
+    with progress_line("model", "calibrate", quiet=quiet) as show_text:
+        calibration = measure(chosen, say=lambda what: show_text(f"calibrate: {what}"), **workload)
     calibration.write(output)
     stall = calibration.noise.times.mean_ns if calibration.noise.times else 0.0
     summary = {
@@ -44,6 +47,7 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
         "stalls_per_s": calibration.noise.per_s,
         "stall_us": stall / 1e3,
         "parts_pps": calibration.parts_pps,
+        "stretches": calibration.stretches,
         "balance": calibration.balance,
     }
     if as_json:
@@ -55,6 +59,9 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
         unknown = calibration.noise.unknown_share
         maybe = f"; {unknown:.0%} may be the generator's: too few packets arrived" if unknown else ""
         show(f"stalls    {calibration.noise.per_s:,.0f} in a second, mean {stall / 1e3:,.1f} us{maybe}")
+        for name, text, digits in (("overload_pps", "packets/s", 0), ("service_ns", "ns", 0), ("wake_ns", "ns", 0)):
+            values = [row[name] for row in calibration.stretches]
+            show(f"stretches {name.partition('_')[0]} {min(values):,.{digits}f} to {max(values):,.{digits}f} {text}")
         for row in calibration.balance:
             parts = " + ".join(f"{part} {row[f'{part}_ns'] / 1e3:,.2f}" for part in LATENCY_PARTS if row[f"{part}_ns"])
             show(f"balance   {row['workload']}: latency {row['latency_ns'] / 1e3:,.2f} us = {parts}")
@@ -66,6 +73,7 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
     from parshall.router.traffic import PACED
     from parshall.router.validation import LOAD_MAX
     from parshall.router.validation import validate as measure
+    from parshall.statistics.summary import share_interval
 
     shares = [parse_fraction("--loads", each) for each in loads.split(",")]
     for each, share in zip(loads.split(","), shares, strict=True):
@@ -82,6 +90,13 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
     found = measure(calibration, kinds=kinds, loads=shares, **workload)
     table = found.table()
     if not quiet:
+        inside = found.inside
+        low, high = share_interval(*inside)
+        say(
+            "model",
+            f"validate: {inside[0]} of {inside[1]} measured values lie within the 90 % intervals of their forecasts "
+            f"({inside[0] / inside[1]:.0%}; {low:.0%} to {high:.0%} with 95 % confidence)",
+        )
         say(
             "model",
             f"validate: the network is nearer than the single queue in {found.nearer.height} of {table.height} cases",

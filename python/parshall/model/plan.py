@@ -140,7 +140,6 @@ def greatest_load(
     duration_s: float = 4.0,
     sink: str | None = None,
     within: float | None = None,
-    burst_s: float | None = None,
     on_trial: Callable[[float, int], object] | None = None,
     **options: Any,
 ) -> Answer:
@@ -163,8 +162,6 @@ def greatest_load(
         Sink of the packets that got through; None is "forwarded", or the only sink.
     within
         Double that time until the interval of the answer is no wider than this fraction of it, at most six times.
-    burst_s
-        Longest time for which packets may be lost at once, seconds; see `loss_interval`.
     on_trial
         Is called before each load is simulated, with the load and how many were simulated.
     **options
@@ -196,7 +193,7 @@ def greatest_load(
         low, _ = bisected(low, high, trials.hold, lambda low, _: precision * low)
         return trials.answer(low, is_greatest=True, precision=precision, is_whole=False)
 
-    options |= {"burst_s": burst_s, "on_trial": on_trial}
+    options |= {"on_trial": on_trial}
     return _search_with_longer_runs(base, settings, unit, limits, sink, duration_s, options, within, search)
 
 
@@ -312,7 +309,7 @@ class _Trials:
     def __post_init__(self) -> None:
         self._found: dict[float, Results] = {}
         self.confidence = float(self.options.get("confidence", 0.95))
-        self._burst_s = self.options.pop("burst_s", None)
+        self._burst_s: float | None = None
         self._on_trial = self.options.pop("on_trial", None) or (lambda value, done: None)
 
     def at(self, value: float) -> Results:

@@ -340,6 +340,25 @@ class BalanceRow(Object):
     """Mean latency, nanoseconds."""
 
 
+class StretchRow(Object):
+    """The state of the machine in a repeat."""
+
+    at_s: float
+    """Since the first repeat, seconds."""
+    overload_pps: float
+    """Rate under overload, packets per second."""
+    service_ns: float
+    """Mean of the services that are not long, nanoseconds."""
+    wake_ns: float
+    """Median time to wake up, nanoseconds."""
+    link_ns: float
+    """Time of the links, nanoseconds."""
+    stalls: int
+    """Stalls at half load."""
+    span_s: float
+    """Time in which these were, seconds."""
+
+
 class ModelCalibrateOutput(Object):
     """The parameters of a router: ``parshall model calibrate --json``."""
 
@@ -357,6 +376,8 @@ class ModelCalibrateOutput(Object):
     """Mean stall, microseconds."""
     parts_pps: float | None
     """Rate that the parts of the service time give, packets per second."""
+    stretches: list[StretchRow]
+    """The state of the machine in each repeat."""
     balance: list[BalanceRow]
     """How the parts add up to the measured latencies."""
 
@@ -376,6 +397,12 @@ class ValidationRow(Object):
     """Median of the runs, microseconds."""
     spread: float | None
     """Largest less smallest, as a share of it."""
+    low_us: float | None
+    """Low end of the 90 % interval of the forecast, median of the runs, microseconds."""
+    high_us: float | None
+    """Its high end."""
+    inside: int
+    """Runs whose measured value lies within the interval of its forecast."""
     network_error: float | None
     """Relative error of the network: median of the runs."""
     network_low: float | None

@@ -2,7 +2,8 @@
 
 import math
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +34,8 @@ _WAITING_SHARE = 0.5
 _BEYOND_QUANTILE = 10
 _QUANTILE = 0.99
 _NEEDED = math.ceil(_BEYOND_QUANTILE / (1 - _QUANTILE))
+# Of each repeat, whose median is a state of the machine.
+_NEEDED_EACH = 100
 STAGES = ("receive", "pre_routing", "forward", "post_routing", "queue", "start_xmit")
 # Adjacent stages whose times correlate more than this are one stage.
 MERGED_CORRELATION = 0.1
@@ -51,15 +54,18 @@ def calibrate(
     *,
     sizes: str = "64",
     flows: int = 1,
-    repeats: int = 5,
-    count: int = 60_000,
+    repeats: int = 12,
+    count: int = 25_000,
     seed: int = 1_000_001,
+    spread_s: float = 0.0,
+    say: Callable[[str], object] = lambda what: None,
 ) -> Calibration:
     """Measure the parameters of a router's model, in a testbed of its own.
 
-    Each repeat offers four workloads: overload (its rate, and again with times), random gaps at a sixth of it
-    (wake-ups), Poisson gaps at half of it (services, link). Profiles of the packet path follow: stages, correlations,
-    interrupts. They do not give the parameters, because they take time from the packets.
+    Each repeat is a stretch of four workloads, in a random order: overload (its rate, and again with times), random
+    gaps at a sixth of it (wake-ups), Poisson gaps at half of it (services, link). Rates are shares of the overloads so
+    far. How the stretches differ is a part of the calibration: the machine varies. Profiles of the packet path follow:
+    stages, correlations, interrupts. They do not give the parameters, because they take time from the packets.
 
     Every run counts, those that lost packets, too: what loses packets is what a calibration looks for. A lost packet
     has an arrival and no departure.
@@ -76,6 +82,11 @@ def calibrate(
         Packets of each run.
     seed : int
         First seed; the file has all.
+    spread_s : float
+        Time over which the repeats are spread evenly, seconds: a machine varies more in an hour than in a minute.
+        Default: one after the other.
+    say : callable
+        Takes what is being measured.
 
     Raises
     ------
@@ -87,10 +98,22 @@ def calibrate(
     setup = setup or Setup()
     _check(setup, repeats, count)
     with RouterTestbed(setup) as bed:
-        return calibrate_in(bed, sizes=sizes, flows=flows, repeats=repeats, count=count, seed=seed)
+        return calibrate_in(
+            bed, sizes=sizes, flows=flows, repeats=repeats, count=count, seed=seed, spread_s=spread_s, say=say
+        )
 
 
-def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, count: int, seed: int) -> Calibration:
+def calibrate_in(
+    bed: RouterTestbed,
+    *,
+    sizes: str,
+    flows: int,
+    repeats: int,
+    count: int,
+    seed: int,
+    spread_s: float = 0.0,
+    say: Callable[[str], object] = lambda what: None,
+) -> Calibration:
     """Calibrate the router of a testbed that exists; see `calibrate`."""
     _check(bed.setup, repeats, count)
     base = Traffic("random", sizes=sizes, flows=flows, seed=seed)
@@ -98,21 +121,46 @@ def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, co
     sparse: list[Measurement] = []
     waiting: list[Measurement] = []
     full: list[Measurement] = []
+    begins_s: list[float] = []
+    random = np.random.default_rng(seed)
+    began_s = time.monotonic()
     for number in range(repeats):
+        say(f"stretch {number + 1} of {repeats}")
+        due_s = began_s + spread_s * number / max(1, repeats - 1)
+        time.sleep(max(0.0, due_s - time.monotonic()))
+        begins_s.append(time.monotonic() - began_s)
         own = replace(base, seed=seed + _SEEDS_OF_A_REPEAT * number)
-        overloads.append(overload(bed, own, count=5 * count, repeats=1).pps)
-        pps = overloads[-1]
-        sparse.append(measure(bed, replace(own, pps=RANDOM_SHARE * pps, seed=own.seed + 1), count))
-        poisson = replace(own, kind="poisson", pps=_WAITING_SHARE * pps, seed=own.seed + 2)
-        waiting.append(measure(bed, poisson, count))
-        # Faster than the generator can: it keeps the queue full.
-        full.append(measure(bed, replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3), count))
+
+        def measure_overload(own: Traffic = own) -> None:
+            overloads.append(overload(bed, own, count=5 * count, repeats=1).pps)
+
+        def measure_sparse(own: Traffic = own) -> None:
+            pps = RANDOM_SHARE * float(np.median(overloads))
+            sparse.append(measure(bed, replace(own, pps=pps, seed=own.seed + 1), count))
+
+        def measure_waiting(own: Traffic = own) -> None:
+            pps = _WAITING_SHARE * float(np.median(overloads))
+            waiting.append(measure(bed, replace(own, kind="poisson", pps=pps, seed=own.seed + 2), count))
+
+        def measure_full(own: Traffic = own) -> None:
+            # Faster than the generator can: it keeps the queue full.
+            full.append(measure(bed, replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3), count))
+
+        kinds = [measure_overload, measure_sparse, measure_waiting, measure_full]
+        # The first rate under overload is the one of which the others are shares.
+        first = kinds[:1] if number == 0 else []
+        rest = kinds[len(first) :]
+        for of in (*first, *(rest[at] for at in random.permutation(len(rest)))):
+            of()
+    say("profiles of the path")
     workload = replace(base, pps=RANDOM_SHARE * overloads[-1], seed=seed + 5)
     interrupts = _interrupts(bed, workload, count)
     stages, correlations = _stages(bed, replace(workload, seed=seed + 6), max(1000, count // 4))
     batch = poll_packets(bed.setup.receive)
     runs = ([Passages.of(each.table) for each in of] for of in (sparse, waiting, full))
     parameters = estimated(*runs, batch=batch)
+    for row, at_s, pps in zip(parameters["stretches"], begins_s, overloads, strict=True):
+        row |= {"at_s": at_s, "overload_pps": pps}
     return Calibration(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine(),
@@ -173,8 +221,8 @@ def estimated(
     ParshallError
         There are too few packets for the quantiles.
     """
-    taken = [_enough(each, each.services_ns(batch), "that waited") for each in waiting]
-    firsts = [_enough(each, each.first_latencies_ns(), "at an empty router") for each in sparse]
+    taken = _enough(waiting, [each.services_ns(batch) for each in waiting], "that waited")
+    firsts = _enough(sparse, [each.first_latencies_ns() for each in sparse], "at an empty router")
     if (longest := max(len(each.departure_ns) for each in full)) <= (folded := estimation.FOLDED_POLLS * batch):
         raise ParshallError(
             f"calibration: {longest:,} packets left under overload, too few for polls of {batch:,}: expected more than "
@@ -188,7 +236,7 @@ def estimated(
     near = float(np.median(nearly))
     # Of a slow router few packets wait for so long, and few find that it sleeps.
     surely = [each.services_ns(batch, near) for each in waiting]
-    taken = [own if len(own) >= _NEEDED else first for own, first in zip(surely, taken, strict=True)]
+    taken = [own if len(own) >= _NEEDED_EACH else first for own, first in zip(surely, taken, strict=True)]
     links = [estimation.link_ns(each.latency_ns, own, send) for each, own in zip(waiting, taken, strict=True)]
     link, middle = float(np.median([own for own, _, _ in links])), float(np.median(np.concatenate(taken)))
     wake = max(0.0, float(np.median(np.concatenate(firsts))) - link - middle)
@@ -214,6 +262,10 @@ def estimated(
         [[each.span_s for each in runs] for runs in (waiting, full)],
         [_pps(runs) for runs in (waiting, full)],
     )
+    stretches = [
+        {"service_ns": float(own.mean()), "stalls": len(found), "span_s": passages.span_s}
+        for own, found, passages in zip(services, longs["half"], waiting, strict=True)
+    ]
     services = [
         np.concatenate([own, limits.service + estimation.spread(every_stall, round(rates.per_packet * len(own)))])
         for own in services
@@ -223,6 +275,8 @@ def estimated(
         estimation.wakes_ns(found, own_link, np.concatenate(services), 1e-9 * rates.per_s, mean_stall)
         for found, (own_link, _, _) in zip(firsts, links, strict=True)
     ]
+    for row, found, (own_link, _, _) in zip(stretches, wakes, links, strict=True):
+        row |= {"wake_ns": float(np.median(found)), "link_ns": own_link}
     medians = [(float(np.median(own)), ends) for own, ends in zip(wakes, links, strict=True)]
     low_wake = min(own + own_link - high for own, (own_link, _, high) in medians)
     high_wake = max(own + own_link - low for own, (own_link, low, _) in medians)
@@ -240,6 +294,7 @@ def estimated(
         "held_share": len(held) / sum(len(each.arrival_ns) for each in waiting),
         "held": times([held]) if len(held) else None,
         "noise": _noise(rates, stalls, divided["half"]),
+        "stretches": stretches,
         "balance": [_balance(name, runs, rates.per_packet) for name, runs in divided.items()],
     }
 
@@ -303,15 +358,23 @@ def times(repeats: Sequence[np.ndarray]) -> Times:
     return Times(len(whole), float(whole.mean()), float(median), float(p99), min(medians), max(medians), bounds, counts)
 
 
-def _enough(of: Passages, found: np.ndarray, what: str) -> np.ndarray:
-    if len(found) < _NEEDED:
-        all_packets = len(of.latency_ns)
-        median_us = 1e-3 * float(np.median(of.latency_ns)) if all_packets else 0.0
-        raise ParshallError(
-            f"calibration: {len(found):,} of {all_packets:,} packets {what}, too few for the {_QUANTILE:.0%} quantile: "
-            f"expected {_NEEDED:,} (median latency {median_us:,.1f} µs, mean gap {1e-3 * of.gap_ns:,.1f} µs); "
-            "leave the machine idle, or raise --count"
-        )
+def _enough(runs: Sequence[Passages], found: list[np.ndarray], what: str) -> list[np.ndarray]:
+    """Return what was found of runs; raise `ParshallError` where it is too little for a quantile, or of one run."""
+    total, every = sum(map(len, found)), sum(len(each.latency_ns) for each in runs)
+    few = min(range(len(found)), key=lambda at: len(found[at]))
+    for have, of, needed, runs_of, name in (
+        (total, every, _NEEDED, runs, f"for the {_QUANTILE:.0%} quantile"),
+        (len(found[few]), len(runs[few].latency_ns), _NEEDED_EACH, [runs[few]], f"in repeat {few + 1}"),
+    ):
+        if have < needed:
+            latencies_ns = np.concatenate([each.latency_ns for each in runs_of])
+            median_us = 1e-3 * float(np.median(latencies_ns)) if len(latencies_ns) else 0.0
+            gap_us = 1e-3 * float(np.mean([each.gap_ns for each in runs_of]))
+            raise ParshallError(
+                f"calibration: {have:,} of {of:,} packets {what}, too few {name}: expected {needed:,} "
+                f"(median latency {median_us:,.1f} µs, mean gap {gap_us:,.1f} µs); leave the machine idle, or raise "
+                "--count"
+            )
     return found
 
 

@@ -14,7 +14,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.host.input_file import brief, parse_toml
 from parshall.host.whole_file import write_whole
 
-FORMAT, MAJOR = "parshall calibration", 2
+FORMAT, MAJOR = "parshall calibration", 3
 # Facts of the machine without which the times mean nothing.
 _SAME = ("kernel", "cpu_model", "machine", "cpus")
 # Above every time in ns and every number in a second that a router has.
@@ -24,6 +24,10 @@ _READ: dict[str, dict[str, type]] = {
     "setup": {"receive": str, "gro": bool, "routes": int, "rules": int},
     "traffic": {"sizes": str, "flows": int, "repeats": int, "first_seed": int},
     "stages": {"stage": str, "share": float},
+    "stretches": {
+        **{"at_s": float, "overload_pps": float, "service_ns": float, "wake_ns": float, "link_ns": float},
+        **{"stalls": int, "span_s": float},
+    },
     "balance": {"workload": str, "packets": int, "lost": int, "latency_ns": float, "idle_ns": float},
 }
 # Of the time from arrival to departure.
@@ -126,6 +130,9 @@ class Calibration:
         Largest number of packets that the sender sends at once.
     noise : Noise
         Stalls.
+    stretches : list of dict
+        The state of the machine in each repeat: ``at_s`` (seconds since the first), ``overload_pps``, ``service_ns``
+        (mean of the services that are not long), ``wake_ns`` (median), ``link_ns``, ``stalls`` in ``span_s`` seconds.
     balance : list of dict
         What became of the time from arrival to departure, of each workload: ``workload``, ``packets``, ``lost``, and
         means of a packet: ``latency_ns`` is the sum of `LATENCY_PARTS`; these without link and wait, and with
@@ -164,6 +171,7 @@ class Calibration:
     waking: Times | None
     sender_batch: int
     noise: Noise
+    stretches: list[dict[str, Any]]
     balance: list[dict[str, Any]]
     interrupts: list[dict[str, Any]]
     stages: list[dict[str, Any]]
@@ -227,6 +235,14 @@ class Calibration:
                 raise ParshallError(
                     f"{name}: {field} is {value}; expected a number from 0 to less than {end:g}; calibrate again"
                 )
+        for row in self.stretches:
+            for field, value in row.items():
+                least = 0 if field in ("at_s", "wake_ns", "link_ns", "stalls") else 1e-9
+                if not least <= value <= _LARGEST:
+                    raise ParshallError(
+                        f"{name}: stretches: {field} is {value}; expected a number from {least:g} to {_LARGEST:g}; "
+                        "calibrate again"
+                    )
         for row in self.balance:
             parts_ns = sum(row[f"{part}_ns"] for part in LATENCY_PARTS)
             if not abs(parts_ns - row["latency_ns"]) <= _BALANCED * abs(row["latency_ns"]):

@@ -28,6 +28,7 @@ def network(
     gap_ns: Any = None,
     pps: float | None = None,
     stalls: int | None = None,
+    stall_gap_ns: Any = None,
     speed: float = 1.0,
 ) -> Model:
     """Return the network of a calibration.
@@ -42,6 +43,8 @@ def network(
         Their rate. Default: half of the rate under overload.
     stalls : int, optional
         Number of stalls after which their source ends.
+    stall_gap_ns : amount, optional
+        Gaps between the begins of stalls. Default: those of the calibration.
     speed : float
         Speed of the CPU over that of the calibration. Services take less time; wake-ups, the link and stalls do not.
     """
@@ -71,7 +74,7 @@ def network(
     model.queue("backlog", "cpu", service, FORWARDED, priority=1, capacity_packets=calibration.queue_packets)
     noise = calibration.noise
     if noise.times is not None and noise.gaps is not None:
-        model.source(NOISE, noise.gaps.amount(), NOISE, packets=stalls)
+        model.source(NOISE, noise.gaps.amount() if stall_gap_ns is None else stall_gap_ns, NOISE, packets=stalls)
         model.queue(NOISE, "cpu", noise.times.amount(), RESIDUE, priority=0)
     return model
 

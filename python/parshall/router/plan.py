@@ -1,24 +1,23 @@
-"""Answers for a calibrated router: its capacity, its latency at a load, a faster CPU, the bottleneck."""
+"""Answers for a calibrated router: its capacity, its latency at a load, a faster CPU, the bottleneck.
 
+An answer is about stretches of a time: the largest load at which limits hold in nine of ten of them, or what nine of
+ten lie between. Another stretch has another state of the machine, and other stalls.
+"""
+
+import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from parshall.errors import ParshallError
-from parshall.model.builtin.bsd import FORWARDED
-from parshall.model.plan import Answer, BeyondLimits, Limits, greatest_load, loss_interval
-from parshall.model.simulation import run
+from parshall.model.plan import Limits, bisected
 from parshall.router.calibration import Calibration
-from parshall.router.network import network
-from parshall.router.prediction import QUANTILES
+from parshall.router.forecast import CONFIDENCE, NAMES, Forecast, forecast, holding_interval
 
 # The load of the answers without one.
 _SHARE = 0.6
 _FASTER = 2.0
-_REPLICATIONS, _CONFIDENCE = 8, 0.95
-# Stalls that are drawn to find a burst, and the idle share of a CPU that makes up for them.
-_STALLS, _SPARE = 10_000, 0.5
+# Of the rate under overload: where a search begins, the least load that it tries, and how near its ends are.
+_BEGIN, _LEAST, _PRECISION = 0.5, 2.0**-10, 0.02
 
 
 def plan(
@@ -42,9 +41,9 @@ def plan(
     p99_us : float, optional
         Limit of the 99th percentile of the latency.
     pps : float, optional
-        Load at which latencies are predicted. Default: 60 % of the load within the limits.
+        Load at which latencies are predicted. Default: 60 % of the load at which the limits hold.
     duration_s : float
-        Model time of each step, times 4.
+        Length of a stretch, in which the limits hold or not.
     seed : int
         Seed.
     say : callable
@@ -53,7 +52,15 @@ def plan(
     Returns
     -------
     list of dict
-        ``question``, ``answer``, ``low``, ``high``, ``unit``; low and high are ends of the interval, None if unknown.
+        ``question``, ``answer``, ``low``, ``high``, ``unit``; low and high are ends of an interval, None if unknown (a
+        latency is where no packet left). Of
+        a load it is where the share of stretches in which the limits hold is nine of ten, with 95 % confidence; of a
+        latency, what nine of ten stretches lie between; of a share of stretches, its 95 % confidence interval.
+
+    Raises
+    ------
+    ParshallError
+        The calibration has too few stretches, or no load is within the limits and none was asked for.
     """
     limits = Limits(loss, p99_us)
     own = largest_load(calibration, limits, duration_s=duration_s, seed=seed, say=say)
@@ -65,28 +72,30 @@ def plan(
             "latencies at a rate with --load"
         )
     load = pps or _SHARE * own[0]
+    often = f"in {CONFIDENCE:.0%} of stretches of {duration_s:g} s"
     rows = [
-        _row(f"largest load, {within}", *own, "packets/s"),
+        _row(f"largest load, {within}, {often}", *own, "packets/s"),
         _row(f"the same of a CPU of {_FASTER:g} times the speed", *faster, "packets/s"),
     ]
-    options: dict[str, Any] = {
-        "duration_s": duration_s,
-        "warm_up_s": 0.1,
-        "replications": _REPLICATIONS,
-        "allow_unstable": True,
-    }
-    say(f"latency at {load:,.0f} packets/s")
-    results = run(network(calibration, pps=load), seed=seed, **options)
-    for quantile in QUANTILES:
-        name, value_us = f"p{100 * quantile:g}", results.quantile_ns(FORWARDED, quantile) / 1e3
-        found = results.estimates.filter(kind="sink", place=FORWARDED, measure=f"{name}_ns")
-        half_us = None if found.is_empty() or found["half_width"][0] is None else found["half_width"][0] / 1e3
-        ends = (None, None) if half_us is None else (max(value_us - half_us, 0.0), value_us + half_us)
-        rows.append(_row(f"latency {name} at {load:,.0f} packets/s", value_us, ends[0], ends[1], "us"))
-    lost = sum(results.lost().values())
+    found = forecast(
+        calibration,
+        load,
+        duration_s=duration_s,
+        seed=seed,
+        say=lambda done: say(f"latency at {load:,.0f} packets/s, stretch {done + 1}"),
+    )
+    for name in NAMES:
+        low, middle, high = found.interval(name)
+        rows.append(_row(f"latency {name} at {load:,.0f} packets/s", middle, low, high, "us"))
+    low, middle, high = found.interval("lost")
+    rows.append(_row(f"lost at {load:,.0f} packets/s", middle, low, high, "share"))
+    holding = found.holding(limits)
     rows.append(
         _row(
-            f"lost at {load:,.0f} packets/s", lost, *loss_interval(results, _CONFIDENCE, burst_s(calibration)), "share"
+            f"stretches within the limits at {load:,.0f} packets/s",
+            holding[0] / holding[1],
+            *holding_interval(holding),
+            "share",
         )
     )
     first = max(calibration.stages, key=lambda stage: float(stage["share"]), default=None)
@@ -104,49 +113,48 @@ def largest_load(
     seed: int = 1,
     say: Callable[[str], object] = lambda what: None,
 ) -> tuple[float, float | None, float | None]:
-    """Return the largest load within limits, packets/s, with the ends of its interval.
+    """Return the largest load at which limits hold in nine of ten stretches, packets/s, with the ends of its interval.
 
-    Where no load is within them it is 0, and lies below the smallest load that was tried.
+    Below the lower end the limits hold in nine of ten stretches with 95 % confidence, above the upper end they do not;
+    None where no load that was tried says so. Where no load is within the limits, the answer is 0, and lies below the
+    smallest load that was tried.
     """
-    base = calibration.overload_pps / 2
     which = "largest load" if speed == 1 else f"largest load of a CPU of {speed:g} times the speed"
+    tried: dict[float, tuple[int, int]] = {}
 
-    def say_trial(factor: float, done: int) -> None:
-        say(f"{which}: {base * factor:,.0f} packets/s, after {done} other loads of some 30")
+    def holds(pps: float) -> bool:
+        if pps not in tried:
+            what = f"{which}: {pps:,.0f} packets/s, after {len(tried)} other loads of some 10"
+            say(what)
+            found: Forecast = forecast(
+                calibration,
+                pps,
+                speed=speed,
+                duration_s=duration_s,
+                seed=seed,
+                say=lambda done: say(f"{what}, stretch {done + 1}"),
+            )
+            tried[pps] = found.holding(limits)
+        count, of = tried[pps]
+        return count >= CONFIDENCE * of
 
-    try:
-        answer: Answer = greatest_load(
-            network(calibration, pps=base, speed=speed),
-            limits,
-            duration_s=duration_s,
-            seed=seed,
-            sink=FORWARDED,
-            burst_s=burst_s(calibration),
-            allow_unstable=True,
-            on_trial=say_trial,
-        )
-    except BeyondLimits as error:
-        return 0.0, 0.0, base * error.load
-    low, high = (None if each is None else base * each for each in (answer.low, answer.high))
-    return base * answer.value, low, high
-
-
-def burst_s(calibration: Calibration) -> float | None:
-    """Return the longest time for which stalls keep packets waiting, in seconds; None without stalls.
-
-    Stalls come in groups, so it is the largest of the times left over by many stalls, of which a CPU that is half idle
-    makes up for one half of a gap.
-    """
-    noise = calibration.noise
-    if noise.times is None or noise.gaps is None:
-        return None
-    random = np.random.default_rng(0)
-    # Lindley's recursion, as the range of a random walk.
-    steps = noise.times.draw(random, _STALLS) - _SPARE * noise.gaps.draw(random, _STALLS)
-    walk = np.concatenate([[0.0], np.cumsum(steps)])
-    left_over_ns = walk[:-1] - np.minimum.accumulate(walk[:-1])
-    return 1e-9 * float(left_over_ns.max() + noise.times.bounds_ns[-1])
+    load = _BEGIN * speed * calibration.overload_pps
+    if holds(load):
+        low = high = load
+        while holds(high):
+            low, high = high, 1.5 * high
+    else:
+        low = high = load
+        while not holds(low):
+            if low < _LEAST * calibration.overload_pps:
+                return 0.0, 0.0, low
+            low, high = low / 2, low
+    low, _ = bisected(low, high, holds, lambda low, _: _PRECISION * low)
+    sure = [pps for pps, found in tried.items() if holding_interval(found)[0] >= CONFIDENCE and pps <= low]
+    broken = [pps for pps, found in tried.items() if holding_interval(found)[1] < CONFIDENCE and pps > low]
+    return low, max(sure, default=None), min(broken, default=None)
 
 
 def _row(question: str, answer: float, low: float | None, high: float | None, unit: str) -> dict[str, Any]:
-    return {"question": question, "answer": answer, "low": low, "high": high, "unit": unit}
+    known = (None if value is None or math.isinf(value) else value for value in (answer, low, high))
+    return {"question": question, **dict(zip(("answer", "low", "high"), known, strict=True)), "unit": unit}

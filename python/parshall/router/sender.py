@@ -86,7 +86,7 @@ def with_sender(calibration: Calibration, seed: int = 1) -> Prediction:
         random, count = np.random.default_rng(seed), len(due_ns)
         drawn = (calibration.service, waking, calibration.wake)
         service, pause, wake = (times.draw(random, count).tolist() for times in drawn)
-        stalls = _stalls(random, calibration, int(due_ns[0]), int(due_ns[-1]))
+        stalls = drawn_stalls(random, calibration, int(due_ns[0]), int(due_ns[-1]))
         # Times since the first packet are exact in floating point.
         sent_ns, left_ns, lost = _recursion(calibration, (due_ns - due_ns[0]).tolist(), service, wake, pause, stalls)
         base = int(due_ns[0])
@@ -152,10 +152,10 @@ def _recursion(
     return sent, left, lost
 
 
-def _stalls(
+def drawn_stalls(
     random: np.random.Generator, calibration: Calibration, first_ns: int, last_ns: int
 ) -> list[tuple[float, float]]:
-    """Draw when stalls begin, since the first packet, and how long they last."""
+    """Draw when stalls begin, since the first packet, and how long they last: those of any time, not of a beginning."""
     noise, span_ns = calibration.noise, last_ns - first_ns
     if noise.times is None or noise.gaps is None:
         return []

@@ -10,9 +10,9 @@ from parshall.errors import ParshallError, UsageError
 from parshall.router.calibrate import seeds_of
 from parshall.router.calibration import Calibration
 from parshall.router.capacity import overload
+from parshall.router.forecast import NAMES, forecast_of
 from parshall.router.measurement import measure
-from parshall.router.network import calibrated
-from parshall.router.prediction import QUANTILES, compare, predict, single_queue
+from parshall.router.prediction import compare, predict, single_queue
 from parshall.router.setup import Setup
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
@@ -33,7 +33,8 @@ class Validation:
     ----------
     runs : polars.DataFrame
         One row a run and quantile: ``repeat``, ``traffic``, ``load``, ``seed``, ``overload_pps``, ``offered_pps``,
-        ``lost`` and ``network_lost`` (shares), ``quantile``, ``measured_us``, ``network_us``, ``queue_us``.
+        ``lost`` and ``network_lost`` (shares), ``quantile``, ``measured_us``, ``queue_us``; of the forecast of this run
+        ``network_us`` (median), ``low_us`` and ``high_us`` (ends of its 90 % interval).
     """
 
     runs: pl.DataFrame
@@ -45,10 +46,12 @@ class Validation:
         -------
         polars.DataFrame
             ``measured_us`` is the median of the repeats, ``spread`` the largest less the smallest over it. The
-            errors are paired, of each run: medians, and for the network also the lowest and the highest.
+            errors are paired, of each run: medians, and for the network also the lowest and the highest. ``low_us`` and
+            ``high_us`` are medians of the ends of the forecasts, ``inside`` the number of runs that lie between theirs.
         """
         network, queue = ((pl.col(name) / pl.col("measured_us") - 1) for name in ("network_us", "queue_us"))
         measured = pl.col("measured_us")
+        is_inside = measured.is_between("low_us", "high_us")
         return (
             self.runs.with_columns(network=network, queue=queue)
             .group_by("traffic", "load", "quantile", maintain_order=True)
@@ -56,6 +59,9 @@ class Validation:
                 runs=pl.len(),
                 measured_us=measured.median(),
                 spread=(measured.max() - measured.min()) / measured.median(),
+                low_us=pl.col("low_us").median(),
+                high_us=pl.col("high_us").median(),
+                inside=is_inside.sum(),
                 network_error=pl.col("network").median(),
                 network_low=pl.col("network").min(),
                 network_high=pl.col("network").max(),
@@ -64,6 +70,12 @@ class Validation:
                 network_lost=pl.col("network_lost").mean(),
             )
         )
+
+    @property
+    def inside(self) -> tuple[int, int]:
+        """Return how many measured values lie within the intervals of their forecasts, and of how many."""
+        inside = self.runs.filter(pl.col("measured_us").is_between("low_us", "high_us"))
+        return inside.height, self.runs.height
 
     @property
     def nearer(self) -> pl.DataFrame:
@@ -123,9 +135,10 @@ def validate(
             for number, (kind, load) in enumerate((kind, load) for kind in kinds for load in loads):
                 traffic = Traffic(kind, load * beyond.pps, sizes, flows, first + 1 + number)
                 found = measure(bed, traffic, count)
-                models = calibrated(calibration, traffic.seed), single_queue(1e9 / beyond.pps)
-                network, queue = (compare(found.table, predict(model, found.table)) for model in models)
-                for quantile in (f"p{100 * each:g}" for each in QUANTILES):
+                queue = compare(found.table, predict(single_queue(1e9 / beyond.pps), found.table))
+                network = forecast_of(calibration, found.table, seed=traffic.seed)
+                for quantile in NAMES:
+                    low_us, network_us, high_us = network.interval(quantile)
                     rows.append(
                         {
                             "repeat": repeat,
@@ -134,11 +147,13 @@ def validate(
                             "seed": traffic.seed,
                             "overload_pps": beyond.pps,
                             "offered_pps": found.offered_pps,
-                            "lost": network["lost_share"]["measured"],
-                            "network_lost": network["lost_share"]["predicted"],
+                            "lost": queue["lost_share"]["measured"],
+                            "network_lost": float(network.values["lost"].mean()),
                             "quantile": quantile,
-                            "measured_us": network[quantile]["measured_us"],
-                            "network_us": network[quantile]["predicted_us"],
+                            "measured_us": queue[quantile]["measured_us"],
+                            "network_us": network_us,
+                            "low_us": low_us,
+                            "high_us": high_us,
                             "queue_us": queue[quantile]["predicted_us"],
                         }
                     )
