@@ -314,6 +314,27 @@ def test_broken_measurements_are_refused(tmp_path: Path) -> None:
             read_trace(path)
 
 
+@pytest.mark.parametrize("kind", [pl.Int64, pl.UInt64])
+def test_times_since_1970_keep_their_nanoseconds(tmp_path: Path, kind: type[pl.DataType]) -> None:
+    """In floating point they have steps of 256 ns."""
+    begin_ns = 1_795_000_000_000_000_001
+    frame = pl.DataFrame(
+        {
+            "arrival_ns": [begin_ns, begin_ns + 100, begin_ns + 217],
+            "departure_ns": [begin_ns + 99, None, begin_ns + 300],
+        },
+        schema={"arrival_ns": kind, "departure_ns": kind},
+    )
+    frame.write_parquet(tmp_path / "trace.parquet")
+    trace = read_trace(tmp_path / "trace.parquet")
+    assert trace["arrival_ns"].to_list() == [0, 100, 217]
+    assert trace["departure_ns"].to_list() == [99, None, 300]
+    early = frame.with_columns(departure_ns=pl.col("arrival_ns") - 1)
+    early.write_parquet(tmp_path / "early.parquet")
+    with pytest.raises(ParshallError, match=f"row 0 left at {begin_ns - 1}, before it arrived at {begin_ns};"):
+        read_trace(tmp_path / "early.parquet")
+
+
 def test_background_sources_keep_their_own_times() -> None:
     trace = pl.DataFrame({"arrival_ns": [0.0, 3e9], "departure_ns": [1.0, 3e9 + 1], "bytes": [64.0, 64.0]})
     for gap, times in (("constant:value=1s", 4), ("poisson:mean=500ms", 7), (1e6, 3001)):

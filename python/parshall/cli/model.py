@@ -149,6 +149,10 @@ def run_model(
                     commit()
     if results.data["is_steady"] is False:
         _say("run: no steady state found, so half of the pilot run was discarded; raise --duration")
+    if results.data["is_steady"] is None and warm_up is None and duration is not None:
+        _say("run: too few packets to find a steady state, so none was discarded; raise --duration, or give --warm-up")
+    if results.data["is_long_enough"] is False:
+        _say("run: replications are too short to know the interval of the 99th percentile; raise --duration")
     if results.data["is_precise"] is False:
         _say(f"run: {len(results.data['replications'])} replications did not reach --precision {precision}")
     if results.data["is_uncorrelated"] is False:

@@ -37,7 +37,8 @@ def read_trace(path: Path) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        Shape (packets, 3): ``arrival_ns``, ``departure_ns`` (null: lost), ``bytes`` (0 if unknown).
+        Shape (packets, 3): ``arrival_ns``, ``departure_ns`` (null: lost), both since the first arrival; ``bytes`` (0 if
+        unknown).
 
     Raises
     ------
@@ -77,13 +78,22 @@ def read_trace(path: Path) -> pl.DataFrame:
         raise ParshallError(
             f"{path}: departure_ns has a value that is not finite; leave it empty where a packet was lost"
         )
-    if (left < arrived).any():
-        row = (left < arrived).arg_max() or 0
+    # Times since 1970 have steps of 256 ns in floating point; whole numbers have none.
+    first = _exact(frame, "arrival_ns").first()
+    since = frame.select((_exact(frame, name) - first).cast(pl.Float64) for name in ("arrival_ns", "departure_ns"))
+    early = since["departure_ns"] < since["arrival_ns"]
+    if early.any():
+        row = early.arg_max() or 0
         raise ParshallError(
-            f"{path}: row {row} left at {left[row]:g}, before it arrived at {arrived[row]:g}; "
+            f"{path}: row {row} left at {frame['departure_ns'][row]}, before it arrived at {frame['arrival_ns'][row]}; "
             "use the same clock for both times"
         )
-    return frame.select(pl.col("arrival_ns", "departure_ns").cast(pl.Float64), bytes=_lengths(frame, path))
+    return since.with_columns(bytes=_lengths(frame, path))
+
+
+def _exact(frame: pl.DataFrame, name: str) -> pl.Expr:
+    """Return a column of times; whole numbers have a sign, so that differences are right."""
+    return pl.col(name).cast(pl.Int64) if frame.schema[name].is_integer() else pl.col(name)
 
 
 def _lengths(frame: pl.DataFrame, path: Path) -> pl.Series:

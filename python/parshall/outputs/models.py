@@ -232,11 +232,14 @@ class ModelRunOutput(Object):
     warm_up_ns: float
     """Warm-up time, nanoseconds."""
     is_steady: bool | None
-    """Whether the pilot run reached a steady state; null: the warm-up time was given."""
+    """Whether the pilot run reached a steady state; null: the warm-up time was given, or too few packets say
+    so."""
     is_precise: bool | None
     """Whether the intervals reached --precision; null: it was not given."""
     is_uncorrelated: bool | None
     """Whether batches are nearly independent; null: independent replications."""
+    is_long_enough: bool | None
+    """Whether replications are long enough to know the intervals of p99_ns; null: there is one."""
     replications: list[Replication]
     """Replications or batches."""
     estimates: list[Estimate]

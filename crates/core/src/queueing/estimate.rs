@@ -4,7 +4,11 @@ use serde::Serialize;
 
 use super::batch_means::{relaxation_times, variance_ratio};
 use super::interval::{Interval, interval};
+use super::quantile::quantile;
 use super::result::Replication;
+
+/// The measure that is no mean, and its probability.
+const P99: (&str, f64) = ("p99_ns", 0.99);
 
 /// A measure over all replications.
 #[derive(Clone, Debug, Serialize)]
@@ -20,6 +24,13 @@ pub struct Estimate {
     /// Mean and half-width.
     #[serde(flatten)]
     pub interval: Interval,
+}
+
+/// Whether all replications are long enough to know the intervals of their quantiles; `None` for one replication.
+pub(super) fn are_long_enough(replications: &[Replication], confidence: f64) -> Option<bool> {
+    let sinks = replications.first().map_or(0, |first| first.tails.len());
+    let known = (0..sinks).filter_map(|sink| quantile(replications, sink, P99.1, confidence));
+    (replications.len() > 1).then(|| known.into_iter().all(|(_, is_long_enough)| is_long_enough))
 }
 
 /// The estimates of all measures that have a value in at least one replication.
@@ -40,18 +51,25 @@ pub(super) fn estimates(replications: &[Replication], confidence: f64) -> Vec<Es
                 if values.is_empty() {
                     return None;
                 }
-                let own = interval(&values, confidence);
-                let ratio = variance_ratio(relaxation_times(replications, at));
-                Some(Estimate {
+                let estimate = |interval| Estimate {
                     kind,
                     place: place.to_string(),
                     class: class.to_string(),
                     measure,
-                    interval: Interval {
-                        half_width: own.half_width.map(|width| width / ratio.sqrt()),
-                        ..own
-                    },
-                })
+                    interval,
+                };
+                if measure == P99.0 {
+                    let tails = replications.first().map_or(&[][..], |first| &first.tails);
+                    let sink = tails.iter().position(|tail| tail.sink == place)?;
+                    let (interval, _) = quantile(replications, sink, P99.1, confidence)?;
+                    return Some(estimate(interval));
+                }
+                let own = interval(&values, confidence);
+                let ratio = variance_ratio(relaxation_times(replications, at));
+                Some(estimate(Interval {
+                    half_width: own.half_width.map(|width| width / ratio.sqrt()),
+                    ..own
+                }))
             });
     estimates.collect()
 }

@@ -42,6 +42,7 @@ mod names;
 mod network;
 mod order;
 mod policy;
+mod quantile;
 mod queues;
 mod range;
 mod reachability;

@@ -11,7 +11,7 @@ use super::batch_means::{are_uncorrelated, between, parts_of_batch, totals};
 use super::calendar::NEVER;
 use super::engine::Engine;
 use super::error::ModelError;
-use super::estimate::{Estimate, are_precise, estimates};
+use super::estimate::{Estimate, are_long_enough, are_precise, estimates};
 use super::latency::{LatencySummary, latencies};
 use super::network::Network;
 use super::result::Replication;
@@ -31,13 +31,15 @@ pub struct Results {
     pub generator: &'static str,
     /// Warm-up time, ns.
     pub warm_up_ns: f64,
-    /// Whether the pilot run reached a steady state; None if the warm-up time was given.
+    /// Whether the pilot run reached a steady state; None if the warm-up time was given, or too few packets say so.
     pub is_steady: Option<bool>,
     /// Whether the intervals reached `relative_half_width`; None if it was not given.
     pub is_precise: Option<bool>,
     /// Whether every batch lasts many relaxation times of every measure, so that batches are nearly independent and the
     /// intervals valid; None for independent replications.
     pub is_uncorrelated: Option<bool>,
+    /// Whether replications or batches are long enough to know the intervals of quantiles; None for a single one.
+    pub is_long_enough: Option<bool>,
     /// Replications, or batches, one by one.
     pub replications: Vec<Replication>,
     /// Estimates over all replications.
@@ -82,7 +84,7 @@ pub fn run(
         (None, Some(duration_ns)) => {
             let (found_ps, is_found_steady) = runner.pilot(picoseconds(duration_ns))?;
             runner.warm_up_ps = found_ps;
-            is_steady = Some(is_found_steady);
+            is_steady = is_found_steady;
         }
     }
     let (replications, is_precise) = if options.by_batches {
@@ -100,6 +102,7 @@ pub fn run(
         is_steady,
         is_precise,
         is_uncorrelated: options.by_batches.then(|| are_uncorrelated(&replications)),
+        is_long_enough: are_long_enough(&replications, options.confidence),
         estimates: estimates(&replications, options.confidence),
         latencies: latencies(network, &samples, |latencies| &latencies.histogram),
         clone_latencies: latencies(network, &samples, |latencies| &latencies.clones),
@@ -230,23 +233,19 @@ impl Runner<'_> {
     }
 
     /// Determines the warm-up time with a pilot run. Returns the time in ps, and whether the latencies reach
-    /// a steady state.
-    fn pilot(&self, duration_ps: u64) -> Result<(u64, bool), ModelError> {
+    /// a steady state, None if there are too few packets to say so.
+    fn pilot(&self, duration_ps: u64) -> Result<(u64, Option<bool>), ModelError> {
         // No replication has this number, so its random numbers are independent.
         let pilot = at_scale_of!(self.network, self.simulate(u64::from(u32::MAX)))?;
-        let (mut warm_up_ps, mut is_steady) = (0, true);
+        let (mut warm_up_ps, mut is_steady) = (0, None);
         for latencies in &pilot.latencies {
             let means = latencies.series.means();
             if means.len() < 50 {
                 continue;
             }
-            let part = match warm_up(&means) {
-                Some(batches) => batches as f64 / means.len() as f64,
-                None => {
-                    is_steady = false;
-                    0.5
-                }
-            };
+            let found = warm_up(&means);
+            is_steady = Some(is_steady.unwrap_or(true) && found.is_some());
+            let part = found.map_or(0.5, |batches| batches as f64 / means.len() as f64);
             warm_up_ps = warm_up_ps.max((part * duration_ps as f64) as u64);
         }
         Ok((warm_up_ps, is_steady))

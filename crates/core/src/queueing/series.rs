@@ -97,11 +97,63 @@ fn lag_1_autocorrelation(series: &[f64]) -> f64 {
     products.sum::<f64>() / squares
 }
 
+/// The shortest series of which a relaxation time is estimated: of fewer values it is chance.
+const VALUES_MIN: usize = 16;
+
+/// The relaxation time of the process of which several series are, in values. They are not centred each on its own mean:
+/// what differs between short series is what correlates within a long one.
+///
+/// The correlation of a queue decays fast at first and then slowly, so the time is the largest that the means over
+/// shorter and longer periods give. 0 if nothing correlates.
+pub(super) fn relaxation_of(series: &[&Series]) -> f64 {
+    let size = series.iter().map(|each| each.size).max().unwrap_or(1);
+    let mut parts: Vec<Vec<f64>> = series
+        .iter()
+        .map(|each| merged(each.means(), (size / each.size) as usize))
+        .collect();
+    let (mut size, mut longest) = (size as f64, 0.0_f64);
+    loop {
+        let values: usize = parts.iter().map(Vec::len).sum();
+        if values < VALUES_MIN * parts.len() {
+            return longest;
+        }
+        let mean = parts.iter().flatten().sum::<f64>() / values as f64;
+        let (mut products, mut squares) = (0.0, 0.0);
+        for pair in parts.iter().flat_map(|part| part.windows(2)) {
+            let (before, after) = (pair[0] - mean, pair[1] - mean);
+            products += before * after;
+            squares += (before * before + after * after) / 2.0;
+        }
+        let time = relaxation_time(products / squares);
+        // All values are equal: nothing varies.
+        if !time.is_nan() {
+            longest = longest.max(size * time);
+        }
+        parts = parts.into_iter().map(|part| merged(part, 2)).collect();
+        size *= 2.0;
+    }
+}
+
+/// Means of so many consecutive values each.
+fn merged(values: Vec<f64>, count: usize) -> Vec<f64> {
+    if count < 2 {
+        return values;
+    }
+    values
+        .chunks_exact(count)
+        .map(|chunk| chunk.iter().sum::<f64>() / count as f64)
+        .collect()
+}
+
 /// Relaxation time of a series, in values: of the process with exponentially decaying autocorrelation whose
 /// means over consecutive periods have the lag-1 autocorrelation of this series. 0 if that is not positive,
 /// infinite if it is almost 1, NaN if all values are equal.
 pub(super) fn relaxation(series: &[f64]) -> f64 {
-    let correlation = lag_1_autocorrelation(series);
+    relaxation_time(lag_1_autocorrelation(series))
+}
+
+/// The same of a lag-1 autocorrelation.
+fn relaxation_time(correlation: f64) -> f64 {
     if correlation.is_nan() || correlation <= 0.0 {
         return if correlation.is_nan() { f64::NAN } else { 0.0 };
     }

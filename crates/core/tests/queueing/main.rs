@@ -8,6 +8,7 @@ mod limits;
 mod networks;
 mod oracles;
 mod polling;
+mod quantiles;
 mod refusals;
 mod switchover;
 mod wake_up;
