@@ -1,9 +1,13 @@
 """Forecasts: another stretch lies in their intervals as often as they say, of machines that another model makes."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import math
+from collections.abc import Iterator
 from functools import cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow
@@ -12,15 +16,18 @@ from event_router import EventRouter, drawn, poisson_stalls
 from test_router_calibration import constant, exponential, times_of_arrival, uniform
 
 from made_calibration import STALLS_PER_S, known, stretches
-from parshall.errors import ParshallError
+from parshall.errors import ParshallError, UsageError
 from parshall.model.plan import Limits
 from parshall.router import calibrate as calibrating
 from parshall.router import plan as planning
+from parshall.router import validation
 from parshall.router.calibration import Calibration
 from parshall.router.estimation import Passages
 from parshall.router.forecast import CONFIDENCE, DRAWS, FEW_DRAWS, NAMES, Forecast, forecast, forecast_of, states
 from parshall.router.plan import largest_load, plan
 from parshall.router.prediction import QUANTILES, latencies_ns
+from parshall.router.setup import Setup
+from parshall.router.traffic import Traffic
 
 KNOWN = known()
 
@@ -147,6 +154,40 @@ def test_a_later_stretch_of_a_machine_lies_in_its_forecast() -> None:
     """Fewer than 7 of 10 would have a probability of 1 %."""
     held = inside(10, 0.6, 10_000)
     assert min(held.values()) >= 7, held
+
+
+def test_a_forecast_beside_holds_where_an_old_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has become four times as slow since it was calibrated."""
+    old = Machine(3).calibration()
+    slow = Machine(4, mean_service=3_200.0)
+    stretch = itertools.count()
+    capacity_pps = 1e9 / slow.mean_service
+
+    def measured(bed: object, traffic: Traffic, count: int) -> SimpleNamespace:
+        gaps = {"random": uniform, "poisson": exponential, "constant": constant}[traffic.kind]
+        assert traffic.pps is not None
+        table = slow.table(next(stretch), min(traffic.pps, 2 * capacity_pps), gaps, 1, min(count, 6_000))
+        return SimpleNamespace(table=table.drop_columns(["due_ns"]), offered_pps=traffic.pps)
+
+    @contextlib.contextmanager
+    def bed(setup: Setup) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(setup=setup)
+
+    monkeypatch.setattr(validation, "RouterTestbed", bed)
+    monkeypatch.setattr(calibrating, "sender_fields", lambda *_: {"waking": None, "sender_batch": 1})
+    for module in (validation, calibrating):
+        monkeypatch.setattr(module, "measure", measured)
+        monkeypatch.setattr(module, "overload", lambda *_, **__: SimpleNamespace(pps=capacity_pps))
+    found = validation.validate(old, kinds=["poisson"], loads=[0.6], repeats=5, count=6_000, beside=True)
+    medians = found.table().filter(quantile="p50").row(0, named=True)
+    assert medians["inside"] == 0 and medians["beside_inside"] >= 3, medians
+    assert abs(medians["beside_error"]) < 0.3 * abs(medians["network_error"])
+    assert medians["beside_low_us"] < medians["measured_us"] < medians["beside_high_us"]
+    assert found.inside("beside_")[0] > found.inside()[0] and found.inside()[1] == 15
+    without = validation.validate(old, kinds=["poisson"], loads=[0.6], repeats=1, count=6_000)
+    assert "beside_error" not in without.table().columns
+    with pytest.raises(UsageError, match="--repeats 2: expected 3 or more with --beside"):
+        validation.validate(old, repeats=2, beside=True)
 
 
 @pytest.mark.long

@@ -293,6 +293,9 @@ def validate_model(
     ] = "0.3,0.6,0.8",
     count: Annotated[int, count_option("-c", "--count", help="Packets of each run")] = 100_000,
     repeats: Annotated[int, count_option("--repeats", help="Repeats of all runs")] = 3,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Calibrate in each repeat, too, for a second forecast")
+    ] = False,
     seed: options.Seed = 1,
     output: _Output = None,
     quiet: options.Quiet = False,
@@ -307,7 +310,7 @@ def validate_model(
             calibration,
             traffic,
             loads,
-            {"count": count, "repeats": repeats, "seed": seed, "on_run": progress},
+            {"count": count, "repeats": repeats, "seed": seed, "beside": beside, "on_run": progress},
             quiet=quiet,
         )
     _frame(table, output, as_json)

@@ -90,13 +90,15 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
     found = measure(calibration, kinds=kinds, loads=shares, **workload)
     table = found.table()
     if not quiet:
-        inside = found.inside
-        low, high = share_interval(*inside)
-        say(
-            "model",
-            f"validate: {inside[0]} of {inside[1]} measured values lie within the 90 % intervals of their forecasts "
-            f"({inside[0] / inside[1]:.0%}; {low:.0%} to {high:.0%} with 95 % confidence)",
-        )
+        whose = {"": ""} | ({"beside_": " from the stretches beside"} if workload.get("beside") else {})
+        for prefix, text in whose.items():
+            count, of = found.inside(prefix)
+            low, high = share_interval(count, of)
+            say(
+                "model",
+                f"validate: {count} of {of} measured values lie within the 90 % intervals of their forecasts{text} "
+                f"({count / of:.0%}; {low:.0%} to {high:.0%} with 95 % confidence)",
+            )
         say(
             "model",
             f"validate: the network is nearer than the single queue in {found.nearer.height} of {table.height} cases",

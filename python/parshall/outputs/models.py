@@ -418,6 +418,14 @@ class ValidationRow(Object):
     """Share of packets that were lost."""
     network_lost: float | None
     """Share of packets that the network loses."""
+    beside_error: float | None = ABSENT
+    """With --beside: relative error of the forecast from the stretches beside, median of the runs."""
+    beside_low_us: float | None = ABSENT
+    """Low end of the 90 % interval of that forecast, median of the runs, microseconds."""
+    beside_high_us: float | None = ABSENT
+    """Its high end."""
+    beside_inside: int | None = ABSENT
+    """Runs whose measured value lies within its interval."""
 
 
 ModelValidateOutput = list[ValidationRow]

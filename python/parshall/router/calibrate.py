@@ -39,7 +39,7 @@ _NEEDED_EACH = 100
 STAGES = ("receive", "pre_routing", "forward", "post_routing", "queue", "start_xmit")
 # Adjacent stages whose times correlate more than this are one stage.
 MERGED_CORRELATION = 0.1
-_SEEDS_OF_A_REPEAT = 10
+SEEDS_OF_A_REPEAT = 10
 _RING_PACKETS = 256
 _FASTEST_PPS = 4e6
 _SYSCTLS = Path("/proc/sys/net/core")
@@ -117,50 +117,17 @@ def calibrate_in(
     """Calibrate the router of a testbed that exists; see `calibrate`."""
     _check(bed.setup, repeats, count)
     base = Traffic("random", sizes=sizes, flows=flows, seed=seed)
-    overloads: list[float] = []
-    sparse: list[Measurement] = []
-    waiting: list[Measurement] = []
-    full: list[Measurement] = []
-    begins_s: list[float] = []
-    random = np.random.default_rng(seed)
+    stretches = Stretches(bed, base, count)
     began_s = time.monotonic()
     for number in range(repeats):
         say(f"stretch {number + 1} of {repeats}")
         due_s = began_s + spread_s * number / max(1, repeats - 1)
         time.sleep(max(0.0, due_s - time.monotonic()))
-        begins_s.append(time.monotonic() - began_s)
-        own = replace(base, seed=seed + _SEEDS_OF_A_REPEAT * number)
-
-        def measure_overload(own: Traffic = own) -> None:
-            overloads.append(overload(bed, own, count=5 * count, repeats=1).pps)
-
-        def measure_sparse(own: Traffic = own) -> None:
-            pps = RANDOM_SHARE * float(np.median(overloads))
-            sparse.append(measure(bed, replace(own, pps=pps, seed=own.seed + 1), count))
-
-        def measure_waiting(own: Traffic = own) -> None:
-            pps = _WAITING_SHARE * float(np.median(overloads))
-            waiting.append(measure(bed, replace(own, kind="poisson", pps=pps, seed=own.seed + 2), count))
-
-        def measure_full(own: Traffic = own) -> None:
-            # Faster than the generator can: it keeps the queue full.
-            full.append(measure(bed, replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3), count))
-
-        kinds = [measure_overload, measure_sparse, measure_waiting, measure_full]
-        # The first rate under overload is the one of which the others are shares.
-        first = kinds[:1] if number == 0 else []
-        rest = kinds[len(first) :]
-        for of in (*first, *(rest[at] for at in random.permutation(len(rest)))):
-            of()
+        stretches.measure()
     say("profiles of the path")
-    workload = replace(base, pps=RANDOM_SHARE * overloads[-1], seed=seed + 5)
+    workload = replace(base, pps=RANDOM_SHARE * stretches.overload_pps, seed=seed + 5)
     interrupts = _interrupts(bed, workload, count)
     stages, correlations = _stages(bed, replace(workload, seed=seed + 6), max(1000, count // 4))
-    batch = poll_packets(bed.setup.receive)
-    runs = ([Passages.of(each.table) for each in of] for of in (sparse, waiting, full))
-    parameters = estimated(*runs, batch=batch)
-    for row, at_s, pps in zip(parameters["stretches"], begins_s, overloads, strict=True):
-        row |= {"at_s": at_s, "overload_pps": pps}
     return Calibration(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine(),
@@ -174,23 +141,97 @@ def calibrate_in(
             "random_share": RANDOM_SHARE,
             "waiting_share": _WAITING_SHARE,
         },
-        overload_pps=float(np.median(overloads)),
-        low_overload_pps=min(overloads),
-        high_overload_pps=max(overloads),
         queue_packets=_sysctl("netdev_max_backlog") if bed.setup.receive == RPS else _RING_PACKETS,
-        poll_packets=batch,
-        **parameters,
-        **sender_fields([each.table for each in (*sparse, *waiting)], parameters["link_ns"]),
+        **stretches.parameters(),
         interrupts=interrupts,
         stages=stages,
         correlations=correlations,
     )
 
 
+class Stretches:
+    """Stretches of a router, each of which finds the machine in some state.
+
+    Parameters
+    ----------
+    bed : RouterTestbed
+        The router.
+    base : Traffic
+        Sizes, flows and the first seed; each stretch has `SEEDS_OF_A_REPEAT` seeds of its own.
+    count : int
+        Packets of each run.
+    """
+
+    def __init__(self, bed: RouterTestbed, base: Traffic, count: int) -> None:
+        self._bed, self._base, self._count = bed, base, count
+        self._overloads: list[float] = []
+        self._sparse: list[Measurement] = []
+        self._waiting: list[Measurement] = []
+        self._full: list[Measurement] = []
+        self._begins_s: list[float] = []
+        self._random = np.random.default_rng(base.seed)
+
+    @property
+    def overload_pps(self) -> float:
+        """Median rate under overload so far."""
+        return float(np.median(self._overloads))
+
+    def measure(self) -> None:
+        """Measure one more, in a random order; in the first one the rate under overload comes first."""
+        self._begins_s.append(time.monotonic())
+        number = len(self._begins_s) - 1
+        own = replace(self._base, seed=self._base.seed + SEEDS_OF_A_REPEAT * number)
+
+        def measure_overload() -> None:
+            self._overloads.append(overload(self._bed, own, count=5 * self._count, repeats=1).pps)
+
+        def measure_sparse() -> None:
+            traffic = replace(own, pps=RANDOM_SHARE * self.overload_pps, seed=own.seed + 1)
+            self._sparse.append(measure(self._bed, traffic, self._count))
+
+        def measure_waiting() -> None:
+            traffic = replace(own, kind="poisson", pps=_WAITING_SHARE * self.overload_pps, seed=own.seed + 2)
+            self._waiting.append(measure(self._bed, traffic, self._count))
+
+        def measure_full() -> None:
+            # Faster than the generator can: it keeps the queue full.
+            traffic = replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3)
+            self._full.append(measure(self._bed, traffic, self._count))
+
+        kinds = [measure_overload, measure_sparse, measure_waiting, measure_full]
+        # The first rate under overload is the one of which the others are shares.
+        first = 1 if number == 0 else 0
+        order = [*range(first), *(first + self._random.permutation(len(kinds) - first)).tolist()]
+        for at in order:
+            kinds[at]()
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the fields of a calibration that the stretches give.
+
+        Raises
+        ------
+        ParshallError
+            There are too few packets for the quantiles.
+        """
+        batch = poll_packets(self._bed.setup.receive)
+        runs = ([Passages.of(each.table) for each in of] for of in (self._sparse, self._waiting, self._full))
+        found = estimated(*runs, batch=batch)
+        for row, begin_s, pps in zip(found["stretches"], self._begins_s, self._overloads, strict=True):
+            row |= {"at_s": begin_s - self._begins_s[0], "overload_pps": pps}
+        return {
+            "overload_pps": self.overload_pps,
+            "low_overload_pps": min(self._overloads),
+            "high_overload_pps": max(self._overloads),
+            "poll_packets": batch,
+            **found,
+            **sender_fields([each.table for each in (*self._sparse, *self._waiting)], found["link_ns"]),
+        }
+
+
 def seeds_of(calibration: Calibration) -> range:
     """Return the seeds among which those of a calibration's workloads are."""
     first, repeats = calibration.traffic["first_seed"], calibration.traffic["repeats"]
-    return range(first, first + _SEEDS_OF_A_REPEAT * repeats)
+    return range(first, first + SEEDS_OF_A_REPEAT * repeats)
 
 
 def _check(setup: Setup, repeats: int, count: int) -> None:

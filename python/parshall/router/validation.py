@@ -1,16 +1,17 @@
 """Validate: hold a calibrated network against what the router then does, beside the single queue."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
+import pyarrow
 
 from parshall.errors import ParshallError, UsageError
-from parshall.router.calibrate import seeds_of
+from parshall.router.calibrate import SEEDS_OF_A_REPEAT, Stretches, seeds_of
 from parshall.router.calibration import Calibration
 from parshall.router.capacity import overload
-from parshall.router.forecast import NAMES, forecast_of
+from parshall.router.forecast import NAMES, STRETCHES_MIN, forecast_of
 from parshall.router.measurement import measure
 from parshall.router.prediction import compare, predict, single_queue
 from parshall.router.setup import Setup
@@ -23,6 +24,8 @@ LOAD_MAX = 2.0
 LOADS = (0.3, 0.6, 0.8)
 _OVERLOAD_PACKETS = 300_000
 _SEEDS_BETWEEN_REPEATS = 100
+# Of a run of a stretch beside: as many as in a calibration.
+_BESIDE_PACKETS = 25_000
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class Validation:
     runs : polars.DataFrame
         One row a run and quantile: ``repeat``, ``traffic``, ``load``, ``seed``, ``overload_pps``, ``offered_pps``,
         ``lost`` and ``network_lost`` (shares), ``quantile``, ``measured_us``, ``queue_us``; of the forecast of this run
-        ``network_us`` (median), ``low_us`` and ``high_us`` (ends of its 90 % interval).
+        ``network_us`` (median), ``low_us`` and ``high_us`` (ends of its 90 % interval); with ``beside`` the same of
+        the forecast from the stretches beside, ``beside_us``, ``beside_low_us`` and ``beside_high_us``.
     """
 
     runs: pl.DataFrame
@@ -48,10 +52,21 @@ class Validation:
             ``measured_us`` is the median of the repeats, ``spread`` the largest less the smallest over it. The
             errors are paired, of each run: medians, and for the network also the lowest and the highest. ``low_us`` and
             ``high_us`` are medians of the ends of the forecasts, ``inside`` the number of runs that lie between theirs.
+            With ``beside`` also ``beside_error``, ``beside_low_us``, ``beside_high_us`` and ``beside_inside``.
         """
         network, queue = ((pl.col(name) / pl.col("measured_us") - 1) for name in ("network_us", "queue_us"))
         measured = pl.col("measured_us")
         is_inside = measured.is_between("low_us", "high_us")
+        beside = (
+            {
+                "beside_error": (pl.col("beside_us") / measured - 1).median(),
+                "beside_low_us": pl.col("beside_low_us").median(),
+                "beside_high_us": pl.col("beside_high_us").median(),
+                "beside_inside": measured.is_between("beside_low_us", "beside_high_us").sum(),
+            }
+            if "beside_us" in self.runs.columns
+            else {}
+        )
         return (
             self.runs.with_columns(network=network, queue=queue)
             .group_by("traffic", "load", "quantile", maintain_order=True)
@@ -68,13 +83,16 @@ class Validation:
                 queue_error=pl.col("queue").median(),
                 lost=pl.col("lost").mean(),
                 network_lost=pl.col("network_lost").mean(),
+                **beside,
             )
         )
 
-    @property
-    def inside(self) -> tuple[int, int]:
-        """Return how many measured values lie within the intervals of their forecasts, and of how many."""
-        inside = self.runs.filter(pl.col("measured_us").is_between("low_us", "high_us"))
+    def inside(self, prefix: str = "") -> tuple[int, int]:
+        """Return how many measured values lie within the intervals of their forecasts, and of how many.
+
+        `prefix` ``beside_`` takes the forecasts from the stretches beside.
+        """
+        inside = self.runs.filter(pl.col("measured_us").is_between(f"{prefix}low_us", f"{prefix}high_us"))
         return inside.height, self.runs.height
 
     @property
@@ -91,6 +109,7 @@ def validate(
     repeats: int = 3,
     count: int = 100_000,
     seed: int = 1,
+    beside: bool = False,
     on_run: Callable[[int, int], None] | None = None,
 ) -> Validation:
     """Offer workloads to a router like the calibrated one, and predict each from its arrivals.
@@ -108,6 +127,9 @@ def validate(
         Packets of a run.
     seed : int
         Seed of the first run.
+    beside : bool
+        Whether each repeat also measures a stretch of a calibration, from which a second forecast comes: what the age
+        of the calibration costs. Needs as many repeats as a calibration needs stretches.
     on_run : callable, optional
         Called with the number of runs done and of all.
 
@@ -118,24 +140,32 @@ def validate(
     """
     if repeats < 1 or count < 100:
         raise UsageError(f"validate: {repeats} repeats of {count} packets: expected 1 or more, and 100 or more")
+    if beside and repeats < STRETCHES_MIN:
+        raise UsageError(f"--repeats {repeats}: expected {STRETCHES_MIN} or more with --beside: one is a stretch each")
     if wrong := [load for load in loads if not 0 < load <= LOAD_MAX]:
         raise UsageError(f"validate: load {wrong[0]:g}: expected a share of the capacity above 0, at most {LOAD_MAX:g}")
     fields = ("receive", "gro", "routes", "rules")
     setup = Setup(**{name: calibration.setup[name] for name in fields})
     sizes, flows = calibration.traffic["sizes"], calibration.traffic["flows"]
-    own, theirs = range(seed, seed + _SEEDS_BETWEEN_REPEATS * repeats), seeds_of(calibration)
+    first_beside = seed + _SEEDS_BETWEEN_REPEATS * repeats
+    own, theirs = range(seed, first_beside + SEEDS_OF_A_REPEAT * repeats), seeds_of(calibration)
     if own.start < theirs.stop and theirs.start < own.stop:
         raise UsageError(f"--seed {seed}: the calibration's seeds; choose others")
     rows: list[dict[str, Any]] = []
+    runs: list[tuple[int, pyarrow.Table]] = []
     done, total = 0, repeats * len(kinds) * len(loads)
     with RouterTestbed(setup) as bed:
+        stretches = Stretches(bed, Traffic("random", sizes=sizes, flows=flows, seed=first_beside), _BESIDE_PACKETS)
         for repeat in range(repeats):
             first = seed + _SEEDS_BETWEEN_REPEATS * repeat
             beyond = overload(bed, Traffic(sizes=sizes, flows=flows, seed=first), count=_OVERLOAD_PACKETS, repeats=1)
+            if beside:
+                stretches.measure()
             for number, (kind, load) in enumerate((kind, load) for kind in kinds for load in loads):
                 traffic = Traffic(kind, load * beyond.pps, sizes, flows, first + 1 + number)
                 found = measure(bed, traffic, count)
                 queue = compare(found.table, predict(single_queue(1e9 / beyond.pps), found.table))
+                runs.append((traffic.seed, found.table))
                 network = forecast_of(calibration, found.table, seed=traffic.seed)
                 for quantile in NAMES:
                     low_us, network_us, high_us = network.interval(quantile)
@@ -160,6 +190,13 @@ def validate(
                 done += 1
                 if on_run:
                     on_run(done, total)
+        fresh = replace(calibration, **stretches.parameters()) if beside else None
+    if fresh is not None:
+        for number, (own_seed, table) in enumerate(runs):
+            network = forecast_of(fresh, table, seed=own_seed)
+            for row in rows[number * len(NAMES) : (number + 1) * len(NAMES)]:
+                ends = zip(("low_us", "us", "high_us"), network.interval(row["quantile"]), strict=True)
+                row |= {f"beside_{name}": value for name, value in ends}
     if not rows:
         raise ParshallError("validate: no workload; give at least one kind and one load")
     return Validation(pl.DataFrame(rows))
