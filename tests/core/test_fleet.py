@@ -1,6 +1,8 @@
 """Logs of many hosts in one store: sent whole and once, kept where that fails, read as the logs that they are."""
 
+import dataclasses
 import json
+import re
 import socket
 import threading
 import time
@@ -10,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
-from made_log import ledger_of
+from made_log import RETRANSMISSIONS, ledger_of, log_of, many_flows
 from test_model_cluster import Cluster, ended, started
 from written_log import batch_of, flow_row, random_columns, write_log
 
@@ -404,6 +408,30 @@ def test_files_of_two_machines_are_no_gap(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     page = (tmp_path / "report/report.html").read_text()
     assert "before one of another writer ends: two hosts may ship under one name" in page
+
+
+def test_many_logs_make_a_page_that_a_browser_opens(tmp_path: Path) -> None:
+    """Figures together, a table of all, and the flows that moved most; a file has all flows."""
+    logs = {}
+    for seed in range(1, 15):
+        table = many_flows(150, 5, np.random.default_rng(seed))
+        made = log_of(table)
+        resent = {"flow": [1, 150], "segments": [2, 3], "spurious": [False, None], "cause": ["rto", "rto"]}
+        columns = {name: resent.get(name, [None, None]) for name in RETRANSMISSIONS.names}
+        logs[f"host{seed:02}"] = dataclasses.replace(made, retransmissions=pa.table(columns, RETRANSMISSIONS))
+    page = write_report(logs, tmp_path, "many", images=False).read_text()
+    assert len(re.findall('data-specification="together-', page)) == 2
+    assert not re.findall('data-specification="host', page)
+    assert len(re.findall(r"<figcaption>.*2 logs that moved fewer bytes are left out\.</figcaption>", page)) == 2
+    assert page.count("has no figures of its own") == 14
+    assert len(re.findall('<th scope="row"><a href="#host', page)) == 14
+    assert len(page) < 6_000_000
+    # 1,000 flows for 14 logs, of which each has 150.
+    assert page.count("The 71 of 150 flows that moved most bytes") == 14
+    flows = pl.read_csv(tmp_path / "host03-flows.csv")
+    assert flows.height == 150
+    parts = re.findall(r'<td data-label="cause">rto</td>\s*<td class="number" data-label="segments">(\d+)</td>', page)
+    assert sum(map(int, parts)) == 14 * 5
 
 
 @pytest.mark.long

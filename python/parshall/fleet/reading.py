@@ -35,6 +35,8 @@ class HostLog:
     log: str
     files: tuple[str, ...]
     total_bytes: int
+    is_whole: bool
+    """Whether these are all files of the log in the store."""
 
     @property
     def name(self) -> str:
@@ -79,7 +81,7 @@ class Fleet:
             raise UsageError(f"{self.url}: has no logs of hosts; give the directory or URL of `parshall tcp --ship`")
         chosen = {key: _within(sorted(files), since, until) for key, files in sorted(found.items())}
         self.logs = [
-            HostLog(host, log, tuple(files), sum(sizes[name] for name in files))
+            HostLog(host, log, tuple(files), sum(map(sizes.__getitem__, files)), len(files) == len(found[host, log]))
             for (host, log), files in chosen.items()
             if files
         ]
@@ -204,6 +206,9 @@ def _on_log(function: Callable[[Log], Result], point: tuple[str, HostLog]) -> Re
 @contextmanager
 def _opened(store: Store, host_log: HostLog) -> Iterator[Log]:
     """Open a log; files of an object store are here meanwhile."""
+    if store.is_local and host_log.is_whole:
+        yield read(store.directory / f"{_LOGS}/host={host_log.host}/{host_log.log}.arrow")
+        return
     with TemporaryDirectory("store") as directory:
         for name in host_log.files:
             local = directory / Path(name).name

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 # Segments by what is known of their need.
 VERDICTS = ("needed", "spurious", "not_known")
+_COUNTS = ("segments", *VERDICTS)
 
 
 def cause_rows(retransmissions: pa.Table, listed: Collection[int]) -> list[dict[str, Any]]:
@@ -42,3 +43,15 @@ def cause_rows(retransmissions: pa.Table, listed: Collection[int]) -> list[dict[
         .sort("flow", "segments", "cause", descending=[False, True, False], nulls_last=True)
         .to_dicts()
     )
+
+
+def of_listed(rows: list[dict[str, Any]], listed: Collection[int]) -> list[dict[str, Any]]:
+    """Return rows of `cause_rows` for fewer flows: those of the others are in the common rows."""
+    kept = [row for row in rows if row["flow"] in listed]
+    common: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["flow"] not in listed:
+            own = common.setdefault(row["cause"], {"flow": None, "cause": row["cause"], **dict.fromkeys(_COUNTS, 0)})
+            for name in _COUNTS:
+                own[name] += row[name]
+    return kept + sorted(common.values(), key=lambda row: (-row["segments"], row["cause"]))

@@ -26,13 +26,15 @@ from parshall.report.document import (
     write_document,
 )
 from parshall.report.links import links
-from parshall.report.retransmissions import cause_rows
+from parshall.report.retransmissions import cause_rows, of_listed
 
 if TYPE_CHECKING:
     from parshall.instruments.tcp_log import Log
 
-# Logs that have figures of their own; of more, those that moved most bytes. A browser cannot open some hundred.
-DRAWN_LOGS_MAX = 12
+# A browser cannot open the figures of some hundred logs. Of more than so many, those that moved most bytes are in the
+# figures of all logs together, none has its own, and the page lists so many flows in all.
+LOGS_MAX = 12
+_FLOWS_OF_MANY, _FLOWS_OF_A_LOG_MIN = 1000, 10
 
 
 @dataclass(frozen=True)
@@ -160,13 +162,12 @@ def write_report(
     names = legends(reductions)
     axis_ns = shared_axis_ns(reductions)
     # The tests hold figures against Vega-Lite's schema, which takes longer here than all else that draws them.
-    drawn = set(sorted(range(len(digests)), key=lambda at: -reductions[at].counted_bytes)[:DRAWN_LOGS_MAX])
+    are_many = len(digests) > LOGS_MAX
+    drawn = set(sorted(range(len(digests)), key=lambda at: -reductions[at].counted_bytes)[:LOGS_MAX])
     with debug_mode(False):
         parts = [
-            _part(name, identity, each, legend, axis_ns, is_drawn=number in drawn)
-            for number, (name, each, identity, legend) in enumerate(
-                zip(logs, digests, identities(logs), names, strict=True)
-            )
+            _part(name, identity, each, legend, axis_ns, of_many=len(digests) if are_many else None)
+            for name, each, identity, legend in zip(logs, digests, identities(logs), names, strict=True)
         ]
         chosen = {
             name: each for number, (name, each) in enumerate(zip(logs, reductions, strict=True)) if number in drawn
@@ -204,14 +205,17 @@ def _part(
     legend: Legend,
     axis_ns: tuple[int, int] | None,
     *,
-    is_drawn: bool,
+    of_many: int | None,
 ) -> dict[str, Any]:
-    """Return the data of the page for one log."""
+    """Return the data of the page for one log, which has less of it where it is one of many."""
     reduced = log.reduction
     # Flows that are missing from the flow table have no account.
     table = reduced.table.filter(pl.col("local_address").is_not_null())
     shown = _listed(reduced)
-    others = table.filter(~pl.col("flow").is_in(reduced.listed))
+    if of_many is not None:
+        most = max(_FLOWS_OF_MANY // of_many, _FLOWS_OF_A_LOG_MIN)
+        shown = shown.sort("bytes", descending=True, nulls_last=True, maintain_order=True).head(most).sort("flow")
+    others = table.filter(~pl.col("flow").is_in(shown["flow"].to_list()))
     ledger = log.ledger
     # The accounts of a truncated log were taken while the hooks ran, and need not agree.
     wrong = findings(ledger, table, reduced.records) if log.complete else []
@@ -227,15 +231,15 @@ def _part(
             thinning=log.thinning,
         ),
         "flows_sentence": summary.flows_sentence(reduced, legend.labels),
-        "is_drawn": is_drawn,
+        "is_drawn": of_many is None,
         "figures": [
             (figure, figure.chart.to_dict(validate=False))
-            for figure in (figures_of(reduced, legend, axis_ns=axis_ns) if is_drawn else ())
+            for figure in (figures_of(reduced, legend, axis_ns=axis_ns) if of_many is None else ())
         ],
         "flows": _rows(shown, legend),
         "flow_table": table.sort("bytes", descending=True, nulls_last=True, maintain_order=True),
         "full_listeners": log.full_listeners,
-        "causes_of_retransmissions": log.causes,
+        "causes_of_retransmissions": of_listed(log.causes, shown["flow"].to_list()),
         "has_pairs": not shown["is_counted"].all(),
         "has_senders": bool(reduced.senders),
         "flows_file": f"{identity}-flows.csv" if others.height else None,
