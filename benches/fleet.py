@@ -23,7 +23,7 @@ from typing import Any
 from _record import finish, parser_for, version_of
 
 from parshall.fleet import Fleet
-from parshall.report import Digest, digest, write_report
+from parshall.report import Digest, digest_of_many, write_report
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = "write_long_log"
@@ -107,7 +107,7 @@ def on_cluster(fleet: Fleet, directory: Path) -> tuple[list[Digest], dict[str, A
 
     try:
         began_s = time.monotonic()
-        digests = fleet.map(digest, cluster=cluster.address, progress=progress)
+        digests = fleet.map(digest_of_many, cluster=cluster.address, progress=progress)
         wall_s = time.monotonic() - began_s
     finally:
         cluster.end()
@@ -144,7 +144,9 @@ def main() -> int:
         digests, cluster = on_cluster(fleet, directory)
         pages = [page_of(fleet, digests, directory / "cluster")]
         began_s = time.monotonic()
-        digests = fleet.map(digest, progress=lambda done, every: print(f"\r{done} of {every}", end="", file=sys.stderr))
+        digests = fleet.map(
+            digest_of_many, progress=lambda done, every: print(f"\r{done} of {every}", end="", file=sys.stderr)
+        )
         alone_s = time.monotonic() - began_s
         print(file=sys.stderr)
         pages.append(page_of(fleet, digests, directory / "alone"))

@@ -79,7 +79,7 @@ def test_plan_finds_the_smallest_clock_and_queue() -> None:
 
 
 def test_one_long_run_in_batches() -> None:
-    done = parshall("run", "single-queue", "--duration", "2", "--batches", "20", "--warm-up", "0.1", "--json")
+    done = parshall("run", "single-queue", "--duration", "10", "--batches", "20", "--warm-up", "0.1", "--json")
     assert done.returncode == 0 and not done.stderr, done.stderr
     data = json.loads(done.stdout)
     assert data["is_uncorrelated"] is True and len(data["replications"]) == 20
@@ -87,6 +87,7 @@ def test_one_long_run_in_batches() -> None:
         "run", "single-queue", "--load", "235mbps", "--duration", "0.02", "--batches", "40", "--warm-up", "0"
     )
     assert "intervals are too narrow" in done.stderr and done.returncode == 0
+    assert "replications are too short to know the interval of the 99th percentile" in done.stderr
 
 
 def lossy_queue(tmp_path: Path) -> str:

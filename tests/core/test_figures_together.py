@@ -46,7 +46,7 @@ def test_logs_overlap_in_their_own_times_and_have_their_sums() -> None:
     first = log_of(many_flows(3, 500, np.random.default_rng(1), span_s=10))
     later = log_of(many_flows(30, 100, np.random.default_rng(2), span_s=20))
     reductions = {"before": reduce(first), "after": reduce(later)}
-    rows = together.moved(reductions)
+    rows = together.moved({name: together.lines_of(each) for name, each in reductions.items()})
     for name, reduction in reductions.items():
         own = rows.filter(log=name)
         assert own["time_s"].min() < 1
@@ -54,7 +54,7 @@ def test_logs_overlap_in_their_own_times_and_have_their_sums() -> None:
         assert widths.max() == pytest.approx(widths.min())
         moved_bytes = own["Mbps"].sum() * widths[0] * 1e6 / 8
         assert moved_bytes == pytest.approx(reduction.counted_bytes, rel=1e-6)
-    found = together.figures_of(reductions)
+    found = together.figures_of({name: together.lines_of(each) for name, each in reductions.items()})
     assert [figure.name for figure in found] == ["throughput-of-logs", "round-trip-times"]
     for figure in found:
         drawing = vl_convert.vegalite_to_svg(figure.chart.to_dict())
@@ -71,9 +71,9 @@ def test_a_log_with_one_value_has_a_line_beside_the_others() -> None:
 
 def test_logs_without_data_have_no_figure_together() -> None:
     empty: Any = reduce(log_of(records([], [])))
-    assert together.figures_of({"one": empty, "other": empty}) == []
+    assert together.figures_of({"one": together.lines_of(empty), "other": together.lines_of(empty)}) == []
     drawn = reduce(log_of(many_flows(1, 50, np.random.default_rng(1))))
-    assert together.figures_of({"one": empty, "other": drawn}) == []
+    assert together.figures_of({"one": together.lines_of(empty), "other": together.lines_of(drawn)}) == []
 
 
 def test_a_plot_has_a_line_for_each_flow_and_one_for_a_crowd() -> None:

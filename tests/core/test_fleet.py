@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pickle
 import re
 import socket
 import threading
@@ -27,7 +28,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.fleet import Fleet
 from parshall.fleet.shipping import Shipper, files_of_log
 from parshall.host.rotation import Rotation
-from parshall.report import digest, write_report
+from parshall.report import digest, digest_of_many, write_report
 
 HOUR_NS = 3_600_000_000_000
 DAY_NS = int(datetime(2026, 11, 28, tzinfo=UTC).timestamp()) * 10**9
@@ -426,6 +427,12 @@ def test_many_logs_make_a_page_that_a_browser_opens(tmp_path: Path) -> None:
     assert page.count("has no figures of its own") == 14
     assert len(re.findall('<th scope="row"><a href="#host', page)) == 14
     assert len(page) < 6_000_000
+    # Workers send no more than that needs.
+    digests = {name: digest_of_many(log) for name, log in logs.items()}
+    again = write_report(digests, tmp_path / "again", "many", images=False)
+    assert without_times(again) == without_times(tmp_path / "report.html")
+    whole, slim = (len(pickle.dumps(each)) for each in (digest(logs["host01"]), digests["host01"]))
+    assert slim < whole / 2
     # 1,000 flows for 14 logs, of which each has 150.
     assert page.count("The 71 of 150 flows that moved most bytes") == 14
     flows = pl.read_csv(tmp_path / "host03-flows.csv")

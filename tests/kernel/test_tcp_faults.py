@@ -317,7 +317,16 @@ def test_json_is_one_object_and_nothing_else(pair: Any, until: Any, tmp_path: Pa
         result = logger.end(signal.SIGINT)
     assert (result.returncode, result.stderr) == (0, "")
     account = json.loads(result.stdout)
-    assert account.keys() == {"log", "flows", "listeners", "segments_unlisted", "budget", "ledger", "failure"}
+    assert account.keys() == {
+        "log",
+        "flows",
+        "listeners",
+        "segments_unlisted",
+        "budget",
+        "ledger",
+        "failure",
+        "shipping",
+    }
     assert (account["log"], account["flows"], account["failure"]) == (str(tmp_path / "log"), 2, None)
     assert account["ledger"] == check_log(tmp_path / "log")[1]
 

@@ -106,12 +106,12 @@ def _report_fleet(
     directory = output or _here(Path(fleet.url.rstrip("/").rpartition("/")[2].partition("?")[0] or "store"))
     is_replaced = os.access(directory / PAGE, os.F_OK)
     with exiting_on_signals(), progress_line("report", f"reading {fleet}", quiet=quiet) as show_progress:
-        from parshall.report import digest, write_report
+        from parshall.report import LOGS_MAX, digest, digest_of_many, write_report
         from parshall.report.document import check_destination
 
         check_destination(directory)
         digests = fleet.map(
-            digest,
+            digest if len(fleet.logs) <= LOGS_MAX else digest_of_many,
             cluster=cluster,
             progress=lambda done, every: show_progress(f"reading {fleet.url}: {done} of {every} logs"),
         )

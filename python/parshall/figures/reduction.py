@@ -5,7 +5,7 @@ when there are too many, ten are merged into one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -197,6 +197,12 @@ class Reduction:
     _undrawn_width_ns: int = 1
     _first_ns: int = 0
     _width_ns: int = 1
+
+    @property
+    def totals(self) -> "Reduction":
+        """The same without what figures draw: a hundredth of its size."""
+        empty = {name: getattr(self, name).clear() for name in ("_cells", "_entered", "_undrawn")}
+        return replace(self, **empty)
 
     @cached_property
     def senders(self) -> list[int]:

@@ -1,6 +1,7 @@
 """Several logs in one figure: what all flows of each moved, and the round-trip times that they had."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import altair as alt
@@ -18,23 +19,37 @@ MOVED, ROUND_TRIPS = "throughput-of-logs", "round-trip-times"
 _DISTRIBUTION = {"line": pl.String, "rtt_ms": pl.Float64, "share": pl.Float64}
 
 
-def moved(reductions: Mapping[str, Reduction]) -> pl.DataFrame:
-    """Return the throughput of all flows of each log over its own time.
+@dataclass(frozen=True)
+class Lines:
+    """What the figures have of one log.
 
-    Returns
-    -------
-    polars.DataFrame
-        ``log``, ``time_s`` since the first record of this log (middle of a bin), ``Mbps``; a connection whose two ends
-        are flows counts once.
+    Attributes
+    ----------
+    moved : polars.DataFrame
+        ``time_s`` since the first record of the log (middle of a bin), ``Mbps`` of all its flows; a connection whose
+        two ends are flows counts once.
+    held : polars.DataFrame
+        `Reduction.round_trips`.
     """
+
+    moved: pl.DataFrame
+    held: pl.DataFrame
+
+
+def lines_of(reduction: Reduction) -> Lines:
+    """Return the lines of a log: at most some hundred rows, whatever the log has."""
+    moved = pl.DataFrame(schema={"time_s": pl.Float64, "Mbps": pl.Float64})
+    if reduction.drawn:
+        bins = reduction.bins(_BINS_MAX, _ROWS_MAX, without_gaps=True)
+        summed = sums(reduction, bins, [])
+        moved = pl.concat([moved, summed.select("time_s", pl.col("all").cast(pl.Float64).alias("Mbps"))])
+    return Lines(moved, reduction.round_trips())
+
+
+def moved(lines: Mapping[str, Lines]) -> pl.DataFrame:
+    """Return the throughput of all flows of each log over its own time: ``log``, and the columns of `Lines.moved`."""
     frames = [pl.DataFrame(schema={"log": pl.String, "time_s": pl.Float64, "Mbps": pl.Float64})]
-    for name, reduction in reductions.items():
-        if reduction.drawn:
-            bins = reduction.bins(_BINS_MAX, _ROWS_MAX, without_gaps=True)
-            summed = sums(reduction, bins, [])
-            frames.append(
-                summed.select(pl.lit(name).alias("log"), "time_s", pl.col("all").cast(pl.Float64).alias("Mbps"))
-            )
+    frames += [each.moved.select(pl.lit(name).alias("log"), pl.all()) for name, each in lines.items()]
     return pl.concat(frames)
 
 
@@ -75,7 +90,7 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([whole.filter(line=line).sort("rtt_ms", "share") for line in lines])
 
 
-def figures_of(reductions: Mapping[str, Reduction], *, omitted: int = 0) -> list[Figure]:
+def figures_of(lines: Mapping[str, Lines], *, omitted: int = 0) -> list[Figure]:
     """Return the figures of several logs together; those without data are left out.
 
     `omitted` is the number of logs that moved fewer bytes than these, for captions.
@@ -83,10 +98,10 @@ def figures_of(reductions: Mapping[str, Reduction], *, omitted: int = 0) -> list
     found = []
     verb = "is" if omitted == 1 else "are"
     note = f" {many(omitted, 'log')} that moved fewer bytes {verb} left out." if omitted else ""
-    throughputs = moved(reductions)
+    throughputs = moved(lines)
     if throughputs["log"].n_unique() > 1:
         caption = (
-            f"Payload that all flows of each log moved, {many(len(reductions), 'log')}; a connection with both ends in "
+            f"Payload that all flows of each log moved, {many(len(lines), 'log')}; a connection with both ends in "
             f"one log counts once. Times are since the first record of each log.{note}"
         )
         x = alt.X("time_s:Q", title="time (s)")
@@ -98,7 +113,7 @@ def figures_of(reductions: Mapping[str, Reduction], *, omitted: int = 0) -> list
         ]
         title = "Throughput of each log (Mbit/s)"
         found.append(_drawn(MOVED, title, caption, throughputs, "log", x, y, tooltip, steps="step"))
-    held = round_trips({name: each.round_trips() for name, each in reductions.items()})
+    held = round_trips({name: each.held for name, each in lines.items()})
     if held["line"].n_unique() > 1:
         found.append(draw_round_trips(held, "log", note))
     return found

@@ -141,6 +141,7 @@ def _collected(client: Any, address: str, futures: list[Any], progress: Callable
     # Dask cancels all futures when it loses its scheduler.
     lost = (FutureCancelledError, FuturesCancelledError)
     waiting: set[Any] = set(futures)
+    results: dict[str, Any] = {}
     workerless_s, done = 0.0, 0
     while waiting:
         try:
@@ -149,6 +150,14 @@ def _collected(client: Any, address: str, futures: list[Any], progress: Callable
             workerless_s = 0.0
             if any(future.status == "error" for future in finished):
                 break
+            # A worker keeps a result until nobody needs it any more.
+            for future in finished:
+                try:
+                    results[future.key] = future.result(timeout=WORKERLESS_S)
+                    future.release()
+                except TimeoutError:
+                    # Its worker was lost: another one computes it again.
+                    waiting.add(future)
         except TimeoutError:
             workerless_s = 0.0 if _has_workers(client, address) else workerless_s + POLL_INTERVAL_S
             if workerless_s >= WORKERLESS_S:
@@ -162,7 +171,8 @@ def _collected(client: Any, address: str, futures: list[Any], progress: Callable
             done = len(futures) - len(waiting)
             progress(done, len(futures))
     try:
-        return list(client.gather(futures))
+        client.gather([future for future in futures if future.key not in results])
+        return [results[future.key] for future in futures]
     except ParshallError:
         raise
     except KilledWorker:

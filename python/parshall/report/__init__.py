@@ -1,5 +1,5 @@
 """Reports: the measured values, with losses and cost of the measurement, in one self-contained file."""
 
-from parshall.report.write import Digest, digest, write_report
+from parshall.report.write import LOGS_MAX, Digest, digest, digest_of_many, write_report
 
-__all__ = ["Digest", "digest", "write_report"]
+__all__ = ["LOGS_MAX", "Digest", "digest", "digest_of_many", "write_report"]

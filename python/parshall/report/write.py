@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,8 @@ class Digest:
     ----------
     reduction : Reduction
         The data of figures and tables.
+    lines : Lines
+        What figures of several logs have of it.
     ledger, environment, complete, truncation : object
         Those of the log.
     gaps, thinning : list of dict
@@ -54,6 +56,7 @@ class Digest:
     """
 
     reduction: Reduction
+    lines: together.Lines
     ledger: Mapping[str, Any]
     environment: Mapping[str, Any]
     complete: bool
@@ -89,6 +92,7 @@ def digest(log: "Log", progress: Callable[[str], None] = lambda _: None) -> Dige
     reduced = reduction.reduce(log, count)
     return Digest(
         reduction=reduced,
+        lines=together.lines_of(reduced),
         ledger=dict(log.ledger),
         environment=log.environment,
         complete=log.complete,
@@ -98,6 +102,12 @@ def digest(log: "Log", progress: Callable[[str], None] = lambda _: None) -> Dige
         full_listeners=_full_listeners(log),
         causes=cause_rows(log.retransmissions, _listed(reduced)["flow"].to_list()),
     )
+
+
+def digest_of_many(log: "Log") -> Digest:
+    """Return what a report of more than `LOGS_MAX` logs has of one: `digest` without the data of its own figures."""
+    whole = digest(log)
+    return replace(whole, reduction=whole.reduction.totals)
 
 
 def _listed(reduced: Reduction) -> pl.DataFrame:
@@ -169,9 +179,8 @@ def write_report(
             _part(name, identity, each, legend, axis_ns, of_many=len(digests) if are_many else None)
             for name, each, identity, legend in zip(logs, digests, identities(logs), names, strict=True)
         ]
-        chosen = {
-            name: each for number, (name, each) in enumerate(zip(logs, reductions, strict=True)) if number in drawn
-        }
+        named = list(zip(logs, digests, strict=True))
+        chosen = {name: each.lines for number, (name, each) in enumerate(named) if number in drawn}
         both = together.figures_of(chosen, omitted=len(logs) - len(chosen)) if len(logs) > 1 else []
         overlaid = {"id": TOGETHER, "figures": [(each, each.chart.to_dict(validate=False)) for each in both]}
     overview = _overview(parts, digests) if len(parts) > 2 else []
