@@ -177,6 +177,46 @@ def test_a_file_without_a_head_stays_and_holds_nothing_up(tmp_path: Path) -> Non
     assert len(account["said"]) == 1 and "flows.000002.arrow" in account["said"][0]
 
 
+@pytest.mark.parametrize(
+    "part", [{"run": "../../x"}, {"run": ".."}, {"run": 7}, {"began_ns": 1 << 70}, {"began_ns": "x"}, {"began_ns": -1}]
+)
+def test_a_head_that_would_name_another_place_is_refused(tmp_path: Path, part: dict[str, Any]) -> None:
+    log = host_log(tmp_path / "host", 1)
+    own = {"run": "1-1", "number": 4, "began_ns": DAY_NS + 3 * HOUR_NS} | part
+    batch = batch_of(random_columns(ROWS, FLOWS, 9, DAY_NS))
+    write_log(log.parent / "flows.000004.arrow", [batch], [flow_row(1)], ledger_of(ROWS), part=own)
+    account = shipped(log, tmp_path / "store", "web1")
+    assert (account["files_shipped"], account["files_refused"], account["files_waiting"]) == (3, 1, 0), account
+    assert [path.name for path in files_of_log(log)] == ["flows.000004.arrow"]
+    (said,) = account["said"]
+    assert "its head does not say which part of a log it is" in said or "parshall.part is damaged" in said
+    assert {path.parent.parent.name for path in (tmp_path / "store").glob("logs/host=*/*")} == {"logs"}
+    assert not list(tmp_path.rglob("x"))
+
+
+def test_a_damaged_file_stays_and_holds_nothing_up(tmp_path: Path) -> None:
+    log = host_log(tmp_path / "host", 1)
+    damaged = files_of_log(log)[0]
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    damaged.write_bytes(content)
+    account = shipped(log, tmp_path / "store", "web1")
+    assert account["files_shipped"] == 2 and account["files_waiting"] == 1, account
+    assert files_of_log(log) == [damaged] and str(damaged) in account["failure"]
+
+
+def test_names_of_logs_are_unique(tmp_path: Path) -> None:
+    """A host whose name is that of another one's log."""
+    store = tmp_path / "store"
+    shipped(host_log(tmp_path / "one", 1), store, "a")
+    other = host_log(tmp_path / "two", 2)
+    for path in files_of_log(other):
+        path.rename(path.with_name(path.name.replace("flows", "more")))
+    shipped(other.with_name("more.arrow"), store, "a")
+    shipped(host_log(tmp_path / "three", 3), store, "a-flows")
+    assert Fleet(store).names == ["a/flows", "a/more", "a-flows"]
+
+
 def test_a_name_belongs_to_one_machine(tmp_path: Path) -> None:
     store = tmp_path / "store"
     shipped(host_log(tmp_path / "one", 1), store, "web1")

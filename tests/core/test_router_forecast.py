@@ -252,10 +252,23 @@ def test_a_stretch_that_a_stall_takes_has_no_latency(monkeypatch: pytest.MonkeyP
     assert nothing.any() and not nothing.all()
     assert found.holding(Limits(1.0, 1e9))[0] == (~nothing).sum()
     monkeypatch.setattr(planning, "forecast", partial(forecast, draws=FEW_DRAWS))
-    rows = plan(calibration, pps=1e5, loss=0.999, duration_s=0.01)
+    rows = plan(calibration, pps=1e5, loss=0.8, duration_s=0.01)
     json.dumps(rows, allow_nan=False)
     (p99,) = (row for row in rows if row["question"].startswith("latency p99"))
     assert p99["high"] is None and p99["low"] is not None
+
+
+def test_limits_that_every_load_keeps_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "forecast", partial(forecast, draws=FEW_DRAWS))
+    with pytest.raises(ParshallError, match=r"every load up to .* packets/s is within the limits; tighten them"):
+        plan(known(), loss=0.999, duration_s=0.002)
+
+
+def test_a_row_of_a_stretch_may_have_more_fields_but_no_wrong_ones() -> None:
+    rows = stretches(3)
+    known(stretches=[row | {"note": "x"} for row in rows]).check()
+    with pytest.raises(ParshallError, match="stretches: service_ns is nan; expected a number from"):
+        known(stretches=[row | {"service_ns": math.nan} for row in rows]).check()
 
 
 def test_limits_that_no_load_keeps_leave_the_latencies_at_the_load_that_was_asked_for(

@@ -41,7 +41,7 @@ class HostLog:
     @property
     def name(self) -> str:
         """Its name in reports: the host, and the log where a host has several."""
-        return f"{self.host}-{self.log}"
+        return f"{self.host}/{self.log}"
 
 
 class Fleet:

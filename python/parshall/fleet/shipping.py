@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from parshall.errors import ParshallError, UsageError, printable
-from parshall.fleet.store import Store
+from parshall.fleet.store import Store, StoreError
 from parshall.host.quantities import many
 from parshall.host.rotation import Rotation
 from parshall.host.temporary import TemporaryDirectory
@@ -54,9 +54,13 @@ def names_of(log: Log, host: str, stem: str) -> Names:
     part = log.part
     if part is None:
         raise ParshallError(f"{log.path}: is no file of a log that rotates; log with --rotate-size or --rotate-time")
-    began = datetime.fromtimestamp(part["began_ns"] // 1_000_000 / 1000, UTC)
-    time_text = f"{began:%Y%m%d%H%M%S}{part['began_ns'] // 1_000_000 % 1000:03}"
-    place = f"host={host}/log={stem}/run={part['run']}/date={began:%Y-%m-%d}/{time_text}.parquet"
+    run, began_ns = part.get("run"), part.get("began_ns")
+    is_known = isinstance(run, str) and _HOST.fullmatch(run) and set(run) != {"."}
+    if not is_known or not isinstance(began_ns, int) or not 0 <= began_ns < 1 << 63:
+        raise ParshallError(f"{log.path}: its head does not say which part of a log it is")
+    began = datetime.fromtimestamp(began_ns // 1_000_000_000, UTC)
+    time_text = f"{began:%Y%m%d%H%M%S}{began_ns // 1_000_000 % 1000:03}"
+    place = f"host={host}/log={stem}/run={run}/date={began:%Y-%m-%d}/{time_text}.parquet"
     return Names(f"{LOGS}/host={host}/{stem}.{time_text}.arrow", f"{RECORDS}/{place}", f"{FLOWS}/{place}")
 
 
@@ -196,7 +200,8 @@ class Shipper:
             except Exception as error:
                 # Whatever it is, the log goes on, and the file stays.
                 failure = str(error) if isinstance(error, ParshallError) else printable(f"{path}: {error}")
-                break
+                if isinstance(error, StoreError):
+                    break
         waiting = sum(path not in self._done for path in finished)
         self._make_room(files)
         with self._lock:
@@ -228,7 +233,8 @@ class Shipper:
             self._say(f"{error}; it stays here")
             return
         there = self.store.size(names.log)
-        if there == path.stat().st_size:
+        # A run has a name of its own, so another host's file of this name and length is none of ours.
+        if there == path.stat().st_size and self.store.size(names.flows) is not None:
             self._done[path] = True
             return
         if there is not None:

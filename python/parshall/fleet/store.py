@@ -17,6 +17,10 @@ _REASON_CHARS_MAX = 300
 _PARTIAL = ".partial"
 
 
+class StoreError(ParshallError):
+    """A store cannot be reached, or does not take or give what it should."""
+
+
 def is_url(text: str | os.PathLike[str]) -> bool:
     """Whether a text names a store by its URL."""
     return "://" in os.fspath(text)
@@ -127,7 +131,7 @@ class Store:
                 Path(written).replace(place)
         size_bytes = local.stat().st_size
         if (arrived := self.size(name)) != size_bytes:
-            raise ParshallError(
+            raise StoreError(
                 f"{self._option} {self._shown()}: {name} has {arrived} of {size_bytes} bytes; send it again"
             )
         return size_bytes
@@ -172,7 +176,7 @@ class Store:
         except (OSError, ValueError, NotImplementedError) as error:
             text = getattr(error, "strerror", None) or str(error) or type(error).__name__
             reason = printable(text.splitlines()[0][:_REASON_CHARS_MAX])
-            raise ParshallError(f"{self._option} {self._shown()}: {reason}") from None
+            raise StoreError(f"{self._option} {self._shown()}: {reason}") from None
 
 
 def hive(name: str, key: str) -> str | None:

@@ -236,7 +236,8 @@ class Calibration:
                     f"{name}: {field} is {value}; expected a number from 0 to less than {end:g}; calibrate again"
                 )
         for row in self.stretches:
-            for field, value in row.items():
+            for field in _READ["stretches"]:
+                value = row[field]
                 least = 0 if field in ("at_s", "wake_ns", "link_ns", "stalls") else 1e-9
                 if not least <= value <= _LARGEST:
                     raise ParshallError(

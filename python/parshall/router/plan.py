@@ -16,8 +16,8 @@ from parshall.router.forecast import CONFIDENCE, NAMES, Forecast, forecast, hold
 # The load of the answers without one.
 _SHARE = 0.6
 _FASTER = 2.0
-# Of the rate under overload: where a search begins, the least load that it tries, and how near its ends are.
-_BEGIN, _LEAST, _PRECISION = 0.5, 2.0**-10, 0.02
+# Of the rate under overload: where a search begins, the least and the greatest load of it; how near its ends are.
+_BEGIN, _LEAST, _MOST, _PRECISION = 0.5, 2.0**-10, 16.0, 0.02
 
 
 def plan(
@@ -60,7 +60,7 @@ def plan(
     Raises
     ------
     ParshallError
-        The calibration has too few stretches, or no load is within the limits and none was asked for.
+        The calibration has too few stretches, every load is within the limits, or none is and none was asked for.
     """
     limits = Limits(loss, p99_us)
     own = largest_load(calibration, limits, duration_s=duration_s, seed=seed, say=say)
@@ -143,6 +143,10 @@ def largest_load(
         low = high = load
         while holds(high):
             low, high = high, 1.5 * high
+            if high > _MOST * speed * calibration.overload_pps:
+                raise ParshallError(
+                    f"this router: every load up to {low:,.0f} packets/s is within the limits; tighten them"
+                )
     else:
         low = high = load
         while not holds(low):
