@@ -36,7 +36,6 @@ class HiddenEvents:
     def __init__(self) -> None:
         self._place = -1
         self._mark = -1
-        self._threads: set[str] = set()
 
     def open(self) -> None:
         """Begin, where the kernel hides events and shows them to ftrace."""
@@ -47,7 +46,7 @@ class HiddenEvents:
             _remove_dead(self._place)
             os.mkdir(self._name, dir_fd=self._place)
             self._mark = _locked(self._name, self._place)
-            self.forget()
+            self._watch()
         except OSError:
             # Without the witness, what fails has failed.
             self.close()
@@ -58,16 +57,9 @@ class HiddenEvents:
         return self._place >= 0
 
     def forget(self) -> None:
-        """Begin anew; the process may have new threads."""
-        if self._place < 0:
-            return
-        threads = {thread.name for thread in _THREADS.iterdir()}
-        if threads != self._threads:
-            self._threads = threads
-            for event in _EVENTS:
-                self._write(f"events/{event}/filter", " || ".join(f"common_pid == {number}" for number in threads))
-                self._write(f"events/{event}/enable", "1")
-        self._write("trace", "")
+        """Begin anew."""
+        if self._place >= 0:
+            self._write("trace", "")
 
     def count(self) -> int:
         """Return the events since then."""
@@ -90,6 +82,18 @@ class HiddenEvents:
     @property
     def _name(self) -> str:
         return f"{_NAME}{os.getpid()}"
+
+    def _watch(self) -> None:
+        """Trace the events of the threads that are there and of all that they start."""
+        self._write("options/event-fork", "1")
+        watched: set[str] = set()
+        # A thread that came between the list and the kernel's copy of it is in the next one.
+        while not (threads := {thread.name for thread in _THREADS.iterdir()}) <= watched:
+            self._write("set_event_pid", " ".join(threads))
+            watched = threads
+        for event in _EVENTS:
+            self._write(f"events/{event}/enable", "1")
+        self.forget()
 
     def _open(self, path: str, flags: int) -> int:
         return os.open(path, flags, dir_fd=self._place)

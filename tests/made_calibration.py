@@ -68,4 +68,9 @@ def known(**changes) -> Calibration:
         "stages": [{"stage": "receive", "share": 0.7}, {"stage": "queue", "share": 0.3}],
         "correlations": [{"stages": ["receive", "queue"], "lag_0": 0.02, "lag_1": 0.0, "is_merged": False}],
     }
-    return Calibration(**(fields | parts | changes))
+    fields |= parts | changes
+    # Of made workloads, only the rest of a state is estimated.
+    fields["stretches"] = [
+        {"at_s": float(at), "overload_pps": fields["overload_pps"]} | row for at, row in enumerate(fields["stretches"])
+    ]
+    return Calibration(**fields)

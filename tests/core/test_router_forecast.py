@@ -129,10 +129,7 @@ class Machine:
             [Passages.of(self.table(stretch, rate, gaps, own)) for stretch in range(repeats)]
             for own, (rate, gaps) in enumerate(((pps / 6, uniform), (pps / 2, exponential), (2 * pps, constant)))
         )
-        parts = calibrating.estimated(*runs, batch=64)
-        for row in parts["stretches"]:
-            row |= {"at_s": 0.0, "overload_pps": pps}
-        return known(**parts, overload_pps=pps)
+        return known(**calibrating.estimated(*runs, batch=64), overload_pps=pps)
 
 
 @cache

@@ -22,6 +22,19 @@ sys.stdin.read()
 events.close()
 """
 
+THREADS = """
+import socket, sys, threading
+
+def send():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"x", ("127.0.0.1", 9))
+
+sys.stdin.readline()
+thread = threading.Thread(target=send)
+thread.start()
+thread.join()
+"""
+
 
 @pytest.fixture
 def instances(root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
@@ -96,6 +109,22 @@ def test_a_living_session_of_another_pid_namespace_keeps_its_own(instances: int)
         other.stdin.close()
         assert other.wait() == 0
     assert name not in os.listdir(instances)
+
+
+def test_threads_that_the_process_starts_later_are_watched(instances: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", THREADS], stdin=subprocess.PIPE, text=True) as process:
+        monkeypatch.setattr(hidden_events, "_THREADS", Path(f"/proc/{process.pid}/task"))
+        events = HiddenEvents()
+        events.open()
+        try:
+            assert events.is_open
+            events.forget()
+            assert events.count() == 0
+            process.communicate("go\n")
+            assert process.returncode == 0
+            assert events.count() > 0
+        finally:
+            events.close()
 
 
 def test_without_tracefs_a_session_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
