@@ -14,7 +14,7 @@ from rich.text import Text
 
 from parshall.cli import options
 from parshall.cli.main import INTERRUPTED
-from parshall.errors import printable
+from parshall.errors import UsageError, printable
 from parshall.host.commands import COMMANDS
 from parshall.host.doctor.decisions import Decision, decide
 from parshall.host.doctor.probes import Cause, Probe, Status, probe_host
@@ -36,12 +36,23 @@ _SILENT_S = 1.0
 def command(
     as_json: options.Json = False,
     clean: Annotated[bool, typer.Option("--clean", help="Remove leftovers of killed runs first")] = False,
+    grant: Annotated[
+        str | None, typer.Option("--grant", metavar="GROUP", help="Let a group join rings, read logs, start the units")
+    ] = None,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Take back what --grant gave")] = False,
 ) -> int:
     """Check what works on this host, what does not, why, and how to fix it.
 
     Each feature is tried. Without root, it lists what could not be tried. The exit status is 0 when
     every command works, even if degraded, and 1 when one cannot be used.
     """
+    if grant is not None or revoke:
+        if as_json or clean or (grant is not None and revoke):
+            raise UsageError(
+                f"{'--grant' if grant is not None else '--revoke'}: is a run of its own; leave out the others"
+            )
+        _delegate(grant)
+        return 0
     removed = remove_leftovers() if clean else []
     probes = _probe_interruptibly()
     decisions = decide(probes, [*COMMANDS, "testbed"])
@@ -56,6 +67,15 @@ def command(
     else:
         _print(removed, decisions, probes, cleaned=clean)
     return 1 if any(decision.status == "cannot" for decision in decisions) else 0
+
+
+def _delegate(group: str | None) -> None:
+    """Give a group what members may do; without one, take it back."""
+    from parshall.host import delegation
+
+    outcome = delegation.revoke() if group is None else delegation.grant(group)
+    show(*(outcome.done or ["nothing changed" if group else "nothing was granted"]))
+    show(*outcome.advice) if outcome.advice else None
 
 
 def _probe_interruptibly() -> list[Probe]:
