@@ -4,7 +4,7 @@ Run as root: ``benches/run budget`` or ``.venv/bin/python benches/budget.py --mi
 cross a link with losses; their rate goes from nothing to ten times and back, again and again, with bursts.
 ``parshall tcp --budget`` logs one end, and ``parshall tcp`` the same end whole. Twice a second the run times of all
 programs of the first (of the kernel, ``bpf_stats_enabled``) and the CPU time of its reader (``/proc``) are read.
-Prints one JSON object.
+``--of path`` measures the cost of ``parshall path --budget`` instead. Prints one JSON object.
 """
 
 import argparse
@@ -29,7 +29,6 @@ from parshall.testbed import Testbed
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
-READER = "parshall-tcp"
 CONNECTIONS = 4
 LINK: dict[str, Any] = {"rate_bps": 120e6, "delay_ms": 3, "queue_packets": 60, "loss": 0.0005}
 # Of each connection, bits per second, and seconds: nothing, some, ten times that, and back.
@@ -51,7 +50,7 @@ def timed_programs() -> Iterator[None]:
         STATISTICS.write_text(before)
 
 
-def spent_s(pid: int) -> float:
+def spent_s(pid: int, of: str) -> float:
     """Return the run time of a process's programs and the CPU time of its reader, seconds."""
     total_ns = 0
     for info in Path(f"/proc/{pid}/fdinfo").iterdir():
@@ -59,7 +58,7 @@ def spent_s(pid: int) -> float:
             if found := re.search(r"run_time_ns:\s+(\d+)", info.read_text()):
                 total_ns += int(found[1])
     for task in Path(f"/proc/{pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == READER:
+        if (task / "comm").read_text().strip() == f"parshall-{of}":
             total_ns += int((task / "schedstat").read_text().split()[0])
     return total_ns / 1e9
 
@@ -69,8 +68,8 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def measure(directory: Path, share: str, minutes: float) -> dict[str, Any]:
-    """Run the traffic and both logs; return the samples, and the JSON of both."""
+def measure(directory: Path, of: str, share: str, minutes: float) -> dict[str, Any]:
+    """Run the traffic and a log with a budget, of TCP beside a full one; return samples, and the JSON of the logs."""
     samples = []
     with contextlib.ExitStack() as stack:
         bed = stack.enter_context(Testbed())
@@ -80,8 +79,10 @@ def measure(directory: Path, share: str, minutes: float) -> dict[str, Any]:
         stack.callback(server.terminate)
         stack.enter_context(timed_programs())
         logs = []
-        for name, options in (("full", []), ("budget", ["--budget", share])):
-            words = [PARSHALL, "tcp", "-o", directory / f"{name}.arrow", "--netns", near.path, "--json", *options]
+        all_options = {"full": [], "budget": ["--budget", share]}
+        for name in ("full", "budget") if of == "tcp" else ("budget",):
+            options = all_options[name]
+            words = [PARSHALL, of, "-o", directory / f"{name}.arrow", "--netns", near.path, "--json", *options]
             log = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             assert log.stderr and "started" in log.stderr.readline()
             logs.append(log)
@@ -98,14 +99,14 @@ def measure(directory: Path, share: str, minutes: float) -> dict[str, Any]:
             while time.monotonic() < until_s:
                 time.sleep(SAMPLE_S)
                 now_s = time.monotonic() - began_s
-                samples.append((now_s, rate_bps, spent_s(logs[1].pid), resident_bytes(logs[1].pid)))
+                samples.append((now_s, rate_bps, spent_s(logs[-1].pid, of), resident_bytes(logs[-1].pid)))
             if client:
                 client.wait()
         said = []
         for log in logs:
             log.send_signal(signal.SIGINT)
             said.append(json.loads(log.communicate()[0]))
-    return {"samples": samples, "full": said[0], "budget": said[1]}
+    return {"samples": samples, "logs": said}
 
 
 def costs(samples: list[tuple[float, float, float, int]]) -> list[float]:
@@ -154,11 +155,12 @@ def main() -> None:
     parser: argparse.ArgumentParser = parser_for(__doc__)
     parser.add_argument("--minutes", type=float, default=12.0)
     parser.add_argument("--share", default="1%", metavar="SHARE", help="the budget")
+    parser.add_argument("--of", choices=("tcp", "path"), default="tcp", help="whose budget")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        measured = measure(Path(directory), options.share, options.minutes)
-        found = coverage(Path(directory))
-    budget = measured["budget"]["budget"]
+        measured = measure(Path(directory), options.of, options.share, options.minutes)
+        found = coverage(Path(directory)) if options.of == "tcp" else measured["logs"][-1]["estimates"]
+    budget = measured["logs"][-1]["budget"]
     shares = costs(measured["samples"])
     memory = [sample[3] for sample in measured["samples"]]
     results = {
@@ -169,11 +171,16 @@ def main() -> None:
         "median_cost_of_budget": statistics.median(shares) / budget["share"],
         "over_1_2": sum(share > 1.2 * budget["share"] for share in shares),
         "memory_bytes": [memory[len(memory) // 4], memory[-1]],
-        "ledgers_complete": [measured[name]["ledger"]["complete"] for name in ("full", "budget")],
-        "ledger": measured["budget"]["ledger"],
+        "ledgers_complete": [log["ledger"]["complete"] for log in measured["logs"]],
+        "ledger": measured["logs"][-1]["ledger"],
         "estimates": found,
     }
-    finish("budget", results, {"iperf3": version_of("iperf3", "--version")}, options.archive)
+    finish(
+        "budget" if options.of == "tcp" else "path-budget",
+        results,
+        {"iperf3": version_of("iperf3", "--version")},
+        options.archive,
+    )
 
 
 if __name__ == "__main__":

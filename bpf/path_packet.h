@@ -124,6 +124,8 @@ static long forget_cpu(__u64 step, void *context)
 struct lane_header *lane_header_of_user_space;
 
 __u64 attached_ns; /* when the programs were attached last */
+/* Whether packets begin. They do from when all programs are attached until the first one is detached, at any stage. */
+__u32 is_open;
 
 #define CPUS_MAX 8192u
 
@@ -134,6 +136,22 @@ int path_open_window(void *context)
 	bpf_loop(CPUS_MAX, forget_cpu, 0, 0);
 	attached_ns = bpf_ktime_get_ns();
 	return 0;
+}
+
+/* Run when all programs are attached. Returns the low bits of its time: who runs it may wait before and after it. */
+SEC("syscall")
+int path_begin_window(void *context)
+{
+	is_open = 1;
+	return (__u32)bpf_ktime_get_ns();
+}
+
+/* Run before the first one is detached. Likewise. */
+SEC("syscall")
+int path_end_window(void *context)
+{
+	is_open = 0;
+	return (__u32)bpf_ktime_get_ns();
 }
 
 /* Numbers of the groups that have histograms of their own. */

@@ -288,10 +288,14 @@ impl PathLogReader {
         Ok(ArrowStream::new(RecordBatchIterator::new(batches, schema)))
     }
 
-    /// The last ledger as JSON, and whether the log has its end.
-    fn account(&self, py: Python<'_>) -> PyResult<(Option<String>, bool)> {
-        py.detach(|| self.opened()?.account())
-            .map_err(path_log_error)
+    /// The last ledger as JSON, whether the log has its end, and the windows.
+    #[allow(clippy::type_complexity, reason = "a tuple for Python")]
+    fn account(&self, py: Python<'_>) -> PyResult<(Option<String>, bool, Vec<(i64, i64)>)> {
+        let account = py
+            .detach(|| self.opened()?.account())
+            .map_err(path_log_error)?;
+        let windows = account.windows.into_iter().map(Into::into).collect();
+        Ok((account.ledger, account.is_final, windows))
     }
 }
 

@@ -49,6 +49,9 @@ class Accepted(NamedTuple):
 PART = Accepted("a share from 0 to below 1, such as 0.02 or 2%", lambda share: 0 <= share < 1)
 
 
+BUDGETS = Accepted("a share of one CPU above 0, at most 1, such as 0.01 or 1%", lambda share: 0 < share <= 1)
+
+
 def _parsed(
     parse: Callable[[str, str], Any],
     metavar: str,

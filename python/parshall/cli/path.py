@@ -73,6 +73,10 @@ def command(
         int, count_option("--packets-max", help="Packets followed at once, a power of two")
     ] = DEFAULT_PACKETS_MAX,
     share: Annotated[float, share_option("--share", help="Attach the programs this share of the time")] = 1.0,
+    budget: Annotated[
+        float | None,
+        share_option("--budget", help="Attach them as long as it costs less than this: 1%", accepted=options.BUDGETS),
+    ] = None,
     probe_cost: Annotated[bool, typer.Option("--probe-cost", help="Measure what the probes cost the packets")] = False,
     tcp_log: Annotated[
         Path | None, typer.Option("--tcp-log", metavar="FILE", help="Log TCP, too, and join it (with -o)")
@@ -140,6 +144,7 @@ def command(
             packets_max=packets_max,
             buffer_bytes=ring_bytes(buffer),
             share=share,
+            budget=budget,
             seed=seed,
             probe_cost=probe_cost,
             is_stopping=gives_up,

@@ -16,12 +16,12 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.listener_text import listener_lines
-from parshall.cli.options import Accepted, count_option, log_file, ring_bytes, share_option
+from parshall.cli.options import count_option, log_file, ring_bytes, share_option
 from parshall.cli.publishing import published
 from parshall.cli.watch import End, watch
 from parshall.errors import UsageError
 from parshall.host.command import GRACE_S, Command
-from parshall.host.ledger_text import ledger_lines
+from parshall.host.ledger_text import budget_text, ledger_lines
 from parshall.host.messages import progress_line, report_start, say, show
 from parshall.host.quantities import bytes_text, many
 from parshall.host.rotation import Rotation
@@ -35,7 +35,6 @@ COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
     "epilog": "With CMD, only the sockets of CMD and its children are logged; the exit status is that of CMD.",
 }
-_BUDGETS = Accepted("a share of one CPU above 0, at most 1, such as 0.01 or 1%", lambda share: 0 < share <= 1)
 # Why CMD was ended early.
 _REASONS = {End.ENDED: "because the log had ended", End.TIME_OVER: "after {:g} s"}
 
@@ -48,7 +47,9 @@ def command(
     ppl: Annotated[int, count_option("--ppl", help="Log every N-th packet of each flow")] = 1,
     budget: Annotated[
         float | None,
-        share_option("--budget", help="Thin out so that it costs less than this of one CPU: 1%", accepted=_BUDGETS),
+        share_option(
+            "--budget", help="Thin out so that it costs less than this of one CPU: 1%", accepted=options.BUDGETS
+        ),
     ] = None,
     on_change: Annotated[
         bool, typer.Option("--on-change", help="Log a packet when cwnd or ssthresh of its flow changed")
@@ -224,11 +225,7 @@ def budget_lines(summary: LogSummary) -> Iterator[str]:
     wall_s = summary.ledger["cost"]["wall_s"]
     most = budget["packets_per_log_max"]
     thinned = "every packet" if most == 1 else f"every packet to every {most:,}th of a flow"
-    largest = f", {budget['cost_share_max']:.2%} in the most expensive ten seconds" if budget["cost_share_max"] else ""
-    yield (
-        f"  budget: {budget['cost_share']:.2%} of a CPU{largest}, of {budget['share']:.2%}; {thinned}; "
-        f"packets observed for {budget['observed_s']:.1f} of {wall_s:.1f} s"
-    )
+    yield f"  {budget_text(budget)}; {thinned}; packets observed for {budget['observed_s']:.1f} of {wall_s:.1f} s"
 
 
 def _progress(status: dict[str, Any], elapsed_s: float) -> str:

@@ -34,6 +34,12 @@ def capture_ledger_lines(ledger: dict[str, Any], *, rotates: bool = False) -> li
     return [*lines, "  " + _cost_line(ledger["cost"])]
 
 
+def budget_text(budget: dict[str, Any]) -> str:
+    """Return what a budget came to, without a full stop."""
+    largest = f", {budget['cost_share_max']:.2%} in the most expensive ten seconds" if budget["cost_share_max"] else ""
+    return f"budget: {budget['cost_share']:.2%} of a CPU{largest}, of {budget['share']:.2%}"
+
+
 def _series(file: str) -> str:
     """Return the pattern of the names of a series: ``day.pcapng.zst`` is written as ``day.000001.pcapng.zst``, ..."""
     directory, slash, name = file.rpartition("/")

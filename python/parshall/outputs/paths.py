@@ -219,6 +219,34 @@ class Connection(Object):
     """Queue disciplines that it passed."""
 
 
+class PathBudget(Object):
+    """What keeping the cost below a share of one CPU came to."""
+
+    share: float
+    """The share of one CPU that was not to be exceeded."""
+    cost_share: float
+    """The share that the measurement took: programs and reader."""
+    cost_share_max: float
+    """The largest share in ten seconds; 0: it was shorter."""
+
+
+class PathEstimate(Object):
+    """What windows say of the packets of a code path in the whole time; the intervals are of 95 %."""
+
+    path: CodePath
+    """Code path."""
+    packets: float
+    """Packets."""
+    low_packets: float
+    """Low end of their interval."""
+    high_packets: float
+    """High end of their interval."""
+    median_ns: tuple[float, float, float] | None
+    """Median of the time from first to last stage, low and high end, nanoseconds; null: too few packets."""
+    p99_ns: tuple[float, float, float] | None
+    """99th percentile, likewise."""
+
+
 class PathOutput(Object):
     """Times of the stages: ``parshall path --json``."""
 
@@ -258,6 +286,10 @@ class PathOutput(Object):
     """Time during which the programs were attached, seconds."""
     windows: int
     """Windows in which they were."""
+    budget: PathBudget | None
+    """What the budget came to; null: there was none."""
+    estimates: list[PathEstimate]
+    """What the windows say of the whole time; empty with fewer than ten pauses between them."""
     uncounted_drops: int
     """Drops for reasons beyond the 256 that are counted."""
     without_histogram: int

@@ -46,6 +46,17 @@ impl TimeHistogram {
         self.max_ns = self.max_ns.max(max_ns);
     }
 
+    /// What was added since an earlier state of it.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            counts: std::array::from_fn(|bucket| {
+                self.counts[bucket].saturating_sub(before.counts[bucket])
+            }),
+            sum_ns: self.sum_ns.saturating_sub(before.sum_ns),
+            max_ns: self.max_ns,
+        }
+    }
+
     /// The time that a fraction of all times does not exceed, ns; linear within its bucket. NaN without times.
     pub fn quantile_ns(&self, fraction: f64) -> f64 {
         let total = self.total();

@@ -9,7 +9,7 @@ mod writer;
 
 pub use columns::{COLUMNS, Column, Kind, path_schema};
 pub use histogram::{TimeHistogram, bucket_from_ns};
-pub use reader::{PathLogReader, stream_format};
+pub use reader::{Account, PathLogReader, stream_format};
 pub use rows::{PathRows, Row};
 pub use writer::PathLogWriter;
 

@@ -193,20 +193,30 @@ impl<R: Read> PathLogReader<R> {
     }
 }
 
+/// What the ticks of a log say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The last ledger, as text.
+    pub ledger: Option<String>,
+    /// Whether the log was ended in order.
+    pub is_final: bool,
+    /// Windows in which the programs were attached: from and until, ns. Empty, if they always were.
+    pub windows: Vec<[i64; 2]>,
+}
+
 impl<R: Read + Seek> PathLogReader<R> {
-    /// The last ledger as text, and whether the log was ended in order. Reads the heads of what is left only, up to the
-    /// first damage.
+    /// What the ticks say. Reads the heads of what is left only, up to the first damage.
     ///
     /// # Errors
     /// [`LogError::Read`].
-    pub fn account(mut self) -> Result<(Option<String>, bool), LogError> {
+    pub fn account(mut self) -> Result<Account, LogError> {
         let file_bytes = self.messages.file_bytes()?;
-        let (mut ledger, mut is_final) = (None, false);
+        let mut account = Account::default();
         loop {
             let raw = match self.messages.next_head(file_bytes) {
                 Ok(Step::Message(raw)) => raw,
                 Err(error @ LogError::Read { .. }) => return Err(error),
-                _ => return Ok((ledger, is_final)),
+                _ => return Ok(account),
             };
             let values = raw.values().unwrap_or_default();
             let value = |name: &str| {
@@ -216,8 +226,14 @@ impl<R: Read + Seek> PathLogReader<R> {
                     .map(|(_, value)| *value)
             };
             if let Some(text) = value("parshall.ledger") {
-                ledger = Some(text.to_owned());
-                is_final = value("parshall.final") == Some("true");
+                account.ledger = Some(text.to_owned());
+                account.is_final = value("parshall.final") == Some("true");
+            }
+            let windows = value("parshall.windows").map(serde_json::from_str::<Vec<[i64; 2]>>);
+            match windows {
+                Some(Ok(windows)) => account.windows.extend(windows),
+                Some(Err(_)) => return Ok(account),
+                None => {}
             }
         }
     }

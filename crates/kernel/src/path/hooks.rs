@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{Btf, MapCore, MapFlags};
 use parshall_core::abi::{PathDrops, PathKey, read_plain, view_plain};
@@ -9,11 +10,12 @@ use parshall_core::ledger::ProgramCost;
 
 use super::arrays::Arrays;
 use super::attachment::Attachment;
-use super::load::{self, SWEEP_PROGRAM, WINDOW_PROGRAM};
+use super::load::{self, BEGIN_PROGRAM, END_PROGRAM, SWEEP_PROGRAM, WINDOW_PROGRAM};
 use super::request::PathRequest;
 use super::selection::{Selection, Unavailable};
 use super::settings::Settings;
 use super::stages::{StageProgram, is_between};
+use crate::clock::monotonic_ns;
 use crate::measurement_error::MeasurementError;
 use crate::programs::Loaded;
 use crate::ring::memory::Lane;
@@ -31,6 +33,12 @@ const TWINS: [&str; 5] = [
     "path_post_routing",
     "path_start_xmit",
 ];
+
+/// The instant whose time on the kernel's clock has these low bits, less than four seconds ago.
+fn passed_since(low_ns: u32) -> Instant {
+    let passed_ns = (monotonic_ns() as u32).wrapping_sub(low_ns);
+    Instant::now() - Duration::from_nanos(passed_ns.into())
+}
 
 /// The loaded programs with their ring.
 pub struct PathHooks {
@@ -95,11 +103,11 @@ impl PathHooks {
     }
 
     /// Attaches all programs, or those of the stages at which packets may begin or end. The calling thread must be in
-    /// the network namespace of the request.
+    /// the network namespace of the request. Returns since when packets begin.
     ///
     /// # Errors
     /// [`MeasurementError::Attach`]; what was attached stays until [`PathHooks::detach`].
-    pub fn attach(&mut self, with_middle: bool) -> Result<(), MeasurementError> {
+    pub fn attach(&mut self, with_middle: bool) -> Result<Instant, MeasurementError> {
         self.object.run(WINDOW_PROGRAM)?;
         for program in &self.others {
             self.attachment.attach_tracepoint(&self.object, program)?;
@@ -109,12 +117,19 @@ impl PathHooks {
                 self.attachment.attach_stage(&self.object, stage)?;
             }
         }
-        Ok(())
+        Ok(passed_since(self.object.run(BEGIN_PROGRAM)?))
     }
 
-    /// Detaches everything; programs that run at this moment still finish.
-    pub fn detach(&mut self) {
+    /// Lets no more packets begin, and detaches everything; programs that run at this moment still finish. Returns since
+    /// when none begins.
+    pub fn detach(&mut self) -> Instant {
+        // If it cannot run, some packets begin while programs are detached, as they would without it.
+        let until = match self.object.run(END_PROGRAM) {
+            Ok(time) => passed_since(time),
+            Err(_) => Instant::now(),
+        };
         self.attachment.detach();
+        until
     }
 
     /// Ends all packets that are under way, as open. For when nothing is attached.
@@ -135,6 +150,12 @@ impl PathHooks {
             .filter(|one| one.runs > 0)
             .map(|one| cost::program_cost(&one.name, one.runs, one.run_ns))
             .collect()
+    }
+
+    /// Time of all runs that the kernel timed, ns.
+    pub fn run_ns(&self) -> u64 {
+        let statistics = self.object.statistics().into_iter();
+        statistics.map(|one| one.run_ns).sum()
     }
 
     /// Runs that did not take place because the program was already running on this CPU, by program.

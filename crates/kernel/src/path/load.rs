@@ -21,6 +21,9 @@ pub(super) const WAITS: usize = PATH_WAIT_CODES * PATH_BUCKETS;
 pub(super) const SWEEP_PROGRAM: &str = "path_sweep";
 /// The program that forgets what the CPUs were doing when the programs were last attached.
 pub(super) const WINDOW_PROGRAM: &str = "path_open_window";
+/// Those between which packets begin.
+pub(super) const BEGIN_PROGRAM: &str = "path_begin_window";
+pub(super) const END_PROGRAM: &str = "path_end_window";
 
 /// Opens the object for so many possible CPUs, of which the first few have lanes and histograms.
 pub(super) fn open(
@@ -62,8 +65,7 @@ pub(super) fn open(
         maps.push(("path_reading", Setting::Entries(1024)));
     }
     let is_wanted = |name: &str| {
-        name == SWEEP_PROGRAM
-            || name == WINDOW_PROGRAM
+        [SWEEP_PROGRAM, WINDOW_PROGRAM, BEGIN_PROGRAM, END_PROGRAM].contains(&name)
             || selection.others.contains(&name)
             || selection.programs.iter().any(|one| one.program == name)
     };

@@ -19,9 +19,12 @@
 mod account;
 mod arrays;
 mod attachment;
+mod budget;
 mod drop_reasons;
+mod estimates;
 pub mod hooks;
 pub(crate) mod load;
+mod meter;
 pub mod request;
 mod run;
 pub mod selection;

@@ -67,6 +67,8 @@ pub struct PathRequest {
     pub ring_bytes: u64,
     /// Part of the time that the programs are attached, in windows at random times.
     pub share: f64,
+    /// Share of one CPU that programs and reader may cost: the programs are attached as long as that allows.
+    pub budget: Option<f64>,
     /// Seed of these times.
     pub seed: u64,
     /// Measure the cost of the probes between first and last stage, in windows with and without them.
@@ -95,6 +97,7 @@ impl PathRequest {
             packets_max: 1 << 10,
             ring_bytes: ring::LANE_SIZE_MIN_BYTES,
             share: 1.0,
+            budget: None,
             seed: 0,
             probe_cost: false,
         }
@@ -130,6 +133,16 @@ impl PathRequest {
                 self.share.to_string(),
                 "above 0 and at most 1 (100%)".into(),
             );
+        }
+        if let Some(budget) = self.budget {
+            if !(budget > 0.0 && budget <= 1.0) {
+                let expected = "a share of one CPU above 0, at most 1, such as 0.01 or 1%";
+                return fail("budget", budget.to_string(), expected.into());
+            }
+            if self.share < 1.0 || self.probe_cost || self.stages.iter().any(|one| one == "xdp") {
+                let expected = "no --share, no --probe-cost and no stage xdp beside it";
+                return fail("budget", budget.to_string(), expected.into());
+            }
         }
         if !(1..=4096).contains(&self.groups_max) {
             return fail(

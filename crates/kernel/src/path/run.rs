@@ -20,8 +20,11 @@ use rand_pcg::Pcg64;
 use super::account::{
     PathAccount, StageTimes, drops, noises, reads, stage_histogram, stage_times, waits,
 };
+use super::budget::Budget;
 use super::drop_reasons::DropReasons;
+use super::estimates::{Estimates, Window};
 use super::hooks::PathHooks;
+use super::meter::Meter;
 use super::request::{Group, PathRequest, enter};
 use super::snapshot::Snapshot;
 use super::stages::is_between;
@@ -36,6 +39,8 @@ use crate::session::{Control, InstrumentError as _};
 
 const BLOCK_BYTES: usize = 64 << 10;
 const NAP: Duration = Duration::from_millis(4);
+/// With a budget: waking up costs.
+const NAP_MAX: Duration = Duration::from_millis(25);
 const TICK: Duration = Duration::from_millis(800);
 /// Of so many ticks without records only the last is written.
 const TICKS_WHILE_QUIET: u32 = 12;
@@ -70,6 +75,17 @@ pub(super) struct Run {
     attached: Duration,
     windows: u64,
     whole_before: Vec<TimeHistogram>,
+    ended_before: [u64; PATH_CODE_COUNT],
+    /// When all programs of the window were attached.
+    window_opened: Instant,
+    estimates: Estimates,
+    /// For which time without windows the window stands; see [`Estimates::add`].
+    stands_for_s: f64,
+    budget: Option<(Budget, Meter)>,
+    /// CPU seconds of the programs and the reader when the window began.
+    spent_before_s: f64,
+    /// Windows that the log does not have yet: from and until, ns.
+    unwritten_windows: Vec<[i64; 2]>,
     /// Histograms at the end of the last window with the probes.
     histograms_with_probes: Option<[Snapshot; 2]>,
     /// Median of the whole in the last window with the probes, ns, by code path.
@@ -86,6 +102,7 @@ impl Run {
         }
         Self {
             rng: Pcg64::seed_from_u64(request.seed),
+            budget: (request.budget).map(|share| (Budget::new(share), Meter::default())),
             request,
             hooks,
             writer: None,
@@ -100,6 +117,12 @@ impl Run {
             attached: Duration::ZERO,
             windows: 0,
             whole_before: vec![TimeHistogram::default(); PATH_CODE_COUNT],
+            ended_before: [0; PATH_CODE_COUNT],
+            window_opened: Instant::now(),
+            estimates: Estimates::default(),
+            stands_for_s: 0.0,
+            spent_before_s: 0.0,
+            unwritten_windows: Vec::new(),
             histograms_with_probes: None,
             with_probes: [None; PATH_CODE_COUNT],
             probes_took: Default::default(),
@@ -123,8 +146,12 @@ impl Run {
         if attached.is_err() {
             self.hooks.detach();
         }
-        attached?;
+        self.window_opened = attached?;
         self.is_open = true;
+        if let Some((_, meter)) = &mut self.budget {
+            meter.open(&self.hooks, self.window_started);
+            self.spent_before_s = meter.spent_s() + thread_cpu_s();
+        }
         self.window_until = if self.measures_cost() {
             Some(Instant::now() + COST_WINDOW)
         } else if self.request.share < 1.0 {
@@ -142,6 +169,7 @@ impl Run {
         if self.request.share < 1.0 {
             self.close_window()?;
             self.windows = 0;
+            self.estimates = Estimates::default();
         }
         Ok(())
     }
@@ -157,18 +185,25 @@ impl Run {
         if is_cost {
             self.note_medians(has_middle);
         }
-        self.hooks.detach();
+        let until = self.hooks.detach();
         let window = self.window_started.elapsed();
         self.attached += window;
         self.windows += 1;
+        if let Some((_, meter)) = &mut self.budget {
+            meter.close(&self.hooks);
+        }
         // Programs that were running still put packets into the table.
         std::thread::sleep(NAP);
         self.hooks.sweep()?;
         self.window_until = Some(Instant::now());
+        if self.has_windows() && !is_cost {
+            self.note_window(until);
+        }
         if !is_cost && self.request.share < 1.0 {
             // Times between windows without memory meet no period of the host.
             let mean_s = window.as_secs_f64() * (1.0 / self.request.share - 1.0);
             let random: f64 = self.rng.random();
+            self.stands_for_s = mean_s;
             self.window_until =
                 Some(Instant::now() + Duration::from_secs_f64(-mean_s * (1.0 - random).ln()));
         }
@@ -186,19 +221,72 @@ impl Run {
         Ok(())
     }
 
+    /// Whether the programs may be attached for a part of the time only.
+    fn has_windows(&self) -> bool {
+        self.request.share < 1.0 || self.budget.is_some()
+    }
+
+    /// Takes in what ended since the last window was noted.
+    fn note_window(&mut self, until: Instant) {
+        let ended = self.hooks.arrays.account().ended;
+        let before = std::mem::replace(&mut self.ended_before, ended);
+        let whole: Vec<_> = (0..PATH_CODE_COUNT)
+            .map(|code| stage_histogram(&self.hooks.arrays, code, STAGE_PAD))
+            .collect();
+        let differences = whole.iter().zip(&self.whole_before);
+        let window = Window {
+            length_s: (until - self.window_opened).as_secs_f64(),
+            packets: std::array::from_fn(|code| ended[code] - before[code]),
+            whole: differences.map(|(now, then)| now.since(then)).collect(),
+        };
+        self.estimates
+            .add(&window, std::mem::take(&mut self.stands_for_s));
+        self.whole_before = whole;
+        if self.writer.is_some() {
+            let now_ns = realtime_ns() as i64;
+            let times = [self.window_opened, until];
+            let window = times.map(|time| now_ns - time.elapsed().as_nanos() as i64);
+            self.unwritten_windows.push(window);
+        }
+        self.window_opened = until;
+    }
+
+    /// Ends a window of a budget, or begins the next one, when it is time to.
+    fn keep_to_budget(&mut self) -> Result<(), MeasurementError> {
+        let Some((budget, meter)) = &mut self.budget else {
+            return Ok(());
+        };
+        if self.is_open {
+            meter.update(&self.hooks);
+        }
+        let spent_s = meter.spent_s() + thread_cpu_s();
+        budget.spend(self.started.elapsed().as_secs_f64(), spent_s, self.is_open);
+        let window_s = self.window_opened.elapsed().as_secs_f64();
+        let cost_s = spent_s - self.spent_before_s;
+        if !self.is_open || !budget.ends(window_s, cost_s) {
+            return Ok(());
+        }
+        self.spent_before_s = spent_s;
+        let pause = budget.decide(window_s, cost_s, &mut self.rng);
+        // A window that stands for others has the end of all its packets. What is delivered has none until the next
+        // packet is in its buffer, or the programs are detached.
+        if pause.length_s > 0.0 || self.stands_for_s > 0.0 {
+            self.close_window()?;
+            self.window_until = Some(Instant::now() + Duration::from_secs_f64(pause.length_s));
+            self.stands_for_s = pause.stands_for_s;
+        } else {
+            self.note_window(Instant::now());
+        }
+        Ok(())
+    }
+
     /// Notes the medians of a window with the probes, or how much shorter they are in one without them: the host drifts,
     /// so neighbours are compared.
     fn note_medians(&mut self, has_middle: bool) {
         for code in 0..PATH_CODE_COUNT {
             let now = stage_histogram(&self.hooks.arrays, code, STAGE_PAD);
             let before = &self.whole_before[code];
-            let mut window = TimeHistogram {
-                max_ns: now.max_ns,
-                ..TimeHistogram::default()
-            };
-            for (bucket, count) in window.counts.iter_mut().enumerate() {
-                *count = now.counts[bucket] - before.counts[bucket].min(now.counts[bucket]);
-            }
+            let window = now.since(before);
             let median_ns = (window.total() >= COST_PACKETS_MIN).then(|| window.quantile_ns(0.5));
             if has_middle {
                 self.with_probes[code] = median_ns;
@@ -232,7 +320,9 @@ impl Run {
         let mut next_tick = Instant::now() + TICK;
         while !control.should_stop() {
             self.collect(false)?;
-            if self.is_open {
+            if self.budget.is_some() {
+                self.keep_to_budget()?;
+            } else if self.is_open {
                 sampler.update();
             }
             if self
@@ -250,7 +340,7 @@ impl Run {
                 self.tick(&ledger, false)?;
                 self.report(ledger, control);
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(if self.budget.is_some() { NAP_MAX } else { NAP });
         }
         Ok(())
     }
@@ -324,10 +414,17 @@ impl Run {
         };
         let text = serde_json::to_string(ledger).unwrap_or_default();
         let mut values = vec![("parshall.ledger", text.as_str())];
+        let windows = serde_json::to_string(&self.unwritten_windows).unwrap_or_default();
+        if !self.unwritten_windows.is_empty() {
+            values.push(("parshall.windows", windows.as_str()));
+        }
         if is_final {
             values.push(("parshall.final", "true"));
         }
-        writer.tick(&values).map_err(|error| self.log_error(error))
+        let written = writer.tick(&values);
+        written.map_err(|error| self.log_error(error))?;
+        self.unwritten_windows.clear();
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), MeasurementError> {
@@ -470,6 +567,8 @@ impl Run {
             probe_cost: self.probe_cost(),
             attached_s: self.attached.as_secs_f64(),
             windows: self.windows,
+            budget: self.budget.as_ref().map(|(budget, _)| budget.account()),
+            estimates: (self.estimates).finish(self.started.elapsed().as_secs_f64()),
         }
     }
 

@@ -6,6 +6,8 @@ use parshall_core::ledger::Ledger;
 use serde::Serialize;
 
 use super::account::{Drops, Noise, PathAccount, StageTimes, Wait};
+use super::budget::BudgetAccount;
+use super::estimates::PathEstimate;
 use super::selection::Unavailable;
 use crate::measurement_error::MeasurementError;
 use crate::session::{self, Progress};
@@ -82,6 +84,10 @@ pub struct Summary {
     pub attached_s: f64,
     /// Windows in which they were.
     pub windows: u64,
+    /// What a budget came to; `None`: there was none.
+    pub budget: Option<BudgetAccount>,
+    /// What the windows say of the whole time; empty with fewer than ten gaps between them.
+    pub estimates: Vec<PathEstimate>,
 }
 
 /// What the probes between first and last stage cost the packets of one code path: the median of the whole in a window

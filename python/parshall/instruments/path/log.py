@@ -84,10 +84,10 @@ class PathLog:
         return pa.Table.from_batches(self.batches(), self.schema)
 
     @cached_property
-    def _account(self) -> tuple[dict[str, Any], bool]:
-        """The last ledger, and whether the log was ended in order."""
-        ledger, is_final = self._reader.account()
-        return self._parsed("ledger", ledger or "{}"), is_final
+    def _account(self) -> tuple[dict[str, Any], bool, list[tuple[int, int]]]:
+        """The last ledger, whether the log was ended in order, and the windows."""
+        ledger, is_final, windows = self._reader.account()
+        return self._parsed("ledger", ledger or "{}"), is_final, windows
 
     def _stream(self) -> RecordStream:
         try:
@@ -146,6 +146,19 @@ class PathLog:
     def complete(self) -> bool:
         """Whether the log was ended in order."""
         return self._account[1]
+
+    @property
+    def windows(self) -> pa.Table:
+        """When the programs were attached (``budget``, ``share``).
+
+        Returns
+        -------
+        pyarrow.Table
+            Shape (windows, 2): ``from_time``, ``until_time``, timestamps like the column ``time``; windows of a budget
+            may follow each other without a gap. Empty when the programs always were attached.
+        """
+        times = [pa.array([window[end] for window in self._account[2]], pa.int64()) for end in (0, 1)]
+        return pa.table([each.cast(pa.timestamp("ns", "UTC")) for each in times], names=["from_time", "until_time"])
 
     @cached_property
     def plot(self) -> Any:

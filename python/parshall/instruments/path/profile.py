@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,13 @@ class PathSummary(Summary):
         Seconds during which the programs were attached.
     windows : int
         Windows in which they were.
+    budget : dict or None
+        What a budget came to: its ``share`` of one CPU, ``cost_share`` of the whole time, and ``cost_share_max`` of the
+        most expensive ten seconds (0: it was shorter).
+    estimates : list of dict
+        What the windows say of the whole time, by ``path``: ``packets`` from ``low_packets`` to ``high_packets``;
+        ``median_ns`` and ``p99_ns`` of the time from first to last stage as value, low and high, or None. The intervals
+        are of 95 %. Empty with fewer than ten pauses between windows.
     """
 
     stages: list[str]
@@ -85,6 +92,8 @@ class PathSummary(Summary):
     windows: int
     uncounted_drops: int = 0
     without_histogram: int = 0
+    budget: dict[str, Any] | None = None
+    estimates: list[dict[str, Any]] = field(default_factory=list)
 
     def _facts(self) -> list[str]:
         from parshall.instruments.path.text import stage_lines, summary_lines
@@ -182,6 +191,9 @@ class PathProfile(Session[PathSummary]):
         Bytes of the ring between kernel and reader, for each CPU: a power of two.
     share : float
         Part of the time during which the programs are attached, in windows of half a second at random times.
+    budget : float, optional
+        Share of one CPU that the measurement may cost, hooks and reader, 0 to 1: the programs are attached as long as
+        that allows, and else in windows at random times.
     seed : int
         Seed of these times.
     probe_cost : bool
@@ -225,6 +237,7 @@ class PathProfile(Session[PathSummary]):
         packets_max: int = DEFAULT_PACKETS_MAX,
         buffer_bytes: int = DEFAULT_RING_BYTES,
         share: float = 1.0,
+        budget: float | None = None,
         seed: int = 1,
         probe_cost: bool = False,
         is_stopping: Callable[[], bool] | None = None,
@@ -254,6 +267,15 @@ class PathProfile(Session[PathSummary]):
             raise UsageError(f"--seed {seed}: expected 0 to 2^64 - 1")
         if probe_cost and share < 1:
             raise UsageError("--probe-cost: the cost is measured in windows of its own; leave out --share")
+        if budget is not None:
+            if not 0 < budget <= 1:
+                raise UsageError(
+                    f"--budget {budget:g}: expected a share of one CPU above 0, at most 1, such as 0.01 or 1%"
+                )
+            if share < 1 or probe_cost:
+                raise UsageError("--budget: decides when the programs are attached; leave out --share and --probe-cost")
+            if "xdp" in chosen:
+                raise UsageError("--budget: the program of xdp stays between windows; leave out the stage")
         check_choice("--by", by, GROUPS)
         check_text("--filter", filter)
         interfaces = [interface] if isinstance(interface, str) else list(interface)
@@ -278,6 +300,7 @@ class PathProfile(Session[PathSummary]):
             "packets_max": packets_max,
             "ring_bytes": buffer_bytes,
             "share": share,
+            "budget": budget,
             "seed": seed,
             "probe_cost": probe_cost,
         }

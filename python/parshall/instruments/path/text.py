@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parshall.host.ledger_text import budget_text
 from parshall.host.quantities import duration_text, many
 from parshall.instruments.path.profile import WINDOW_S, PathSummary, group_text
 from parshall.instruments.path.reasons import described
@@ -71,10 +72,25 @@ def summary_lines(summary: PathSummary) -> list[str]:
             times = _quantiles(row) if row["kind"] != "poll_packets" else _packets(row)
             lines.append(f"  {row['kind']:18} CPU {row['cpu']:<3}{row['events']:>12,}{gap:>10}{times}")
     lines += [_cost_line(cost) for cost in summary.probe_cost]
+    wall_s = summary.ledger["cost"]["wall_s"]
     if summary.is_partial:
-        wall_s = summary.ledger["cost"]["wall_s"]
         lines.append(f"attached for {summary.attached_s:.1f} of {wall_s:.1f} s, in {many(summary.windows, 'window')}")
+    if summary.budget is not None:
+        lines.append(budget_text(summary.budget))
+    if summary.estimates:
+        lines.append(f"estimates for all {wall_s:.1f} s, with 95 % intervals; the tables are of the windows:")
+        lines += [_estimate(row) for row in summary.estimates]
     return lines
+
+
+def _estimate(row: dict[str, Any]) -> str:
+    low, high = (f"{row[f'{end}_packets']:,.0f}" for end in ("low", "high"))
+    quantiles = "".join(
+        f", {name} {duration_text(row[key][0])} ({duration_text(row[key][1])} to {duration_text(row[key][2])})"
+        for name, key in (("median", "median_ns"), ("p99", "p99_ns"))
+        if row[key] is not None
+    )
+    return f"  {row['path']}: {row['packets']:,.0f} packets ({low} to {high}){quantiles}"
 
 
 def _drops(row: dict[str, Any]) -> str:
