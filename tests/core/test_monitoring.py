@@ -56,6 +56,8 @@ ACCOUNTS: dict[Instrument, dict[str, Any]] = {
         "drops": [],
         "uncounted_drops": 0,
         "without_histogram": 0,
+        "attached_s": 9.5,
+        "budget": {"share": 0.01, "cost_share": 0.008, "cost_share_max": 0.0099},
         "reads": [],
     },
     "capture": {

@@ -71,12 +71,16 @@ def check_path(found: dict[tuple[str, ...], float], account: dict[str, Any]) -> 
         of_reason = [value for name, value in found.items() if name[:2] == ("parshall_path_drops_total", row["name"])]
         assert sum(of_reason) == row["all"]
     assert found["parshall_path_drops_not_shown",] == account["uncounted_drops"]
+    assert found["parshall_path_attached_seconds_total",] == account["attached_s"]
+    for key, name in (("share", "budget"), ("cost_share", "budget_spent")):
+        assert found.get((f"parshall_path_{name}_cpus",)) == (account["budget"] or {}).get(key)
 
 
 def test_metrics_of_paths_are_their_account_at_each_tick(
     router: Any, tmp_path: Path, until: Callable[..., None]
 ) -> None:
-    profile = PathProfile(tmp_path / "path.arrow", netns=router.router.namespace, stages=STAGES, filter="udp")
+    path, namespace = tmp_path / "path.arrow", router.router.namespace
+    profile = PathProfile(path, netns=namespace, stages=STAGES, filter="udp", budget=1.0)
     metrics, ticks = Metrics("path"), {}
     with profile:
 

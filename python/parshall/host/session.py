@@ -83,9 +83,9 @@ class Session(ABC, Generic[Result]):
             ``flows_ended`` by how; ``listeners`` that refused something, ``segments_unlisted`` as in `LogSummary`;
             ``srtt``, the smoothed round-trip times of the flows that had packets, once a second each: ``counts`` up to
             each of ``bounds_us`` and beyond, ``sum_us``. Of paths: ``paths``, ``times``, ``drops``,
-            ``uncounted_drops``, ``without_histogram``, ``reads`` and ``attached_s`` as in `PathSummary`. Of a capture
-            by a ring: ``until_time_ns``, when it was drawn up. Before the first second the ledger has no hooks or
-            subscribers.
+            ``uncounted_drops``, ``without_histogram``, ``reads``, ``attached_s`` and ``budget`` as in `PathSummary`.
+            Of a capture by a ring: ``until_time_ns``, when it was drawn up. Before the first second the ledger has no
+            hooks or subscribers.
         """
         account: dict[str, Any] | None = json.loads(self._native.account())
         return account

@@ -103,6 +103,11 @@ class Metrics:
         )
         self._count(outside, [], account["without_histogram"])
         yield outside
+        attached = CounterMetricFamily("parshall_path_attached_seconds", "Time for which the programs were attached.")
+        self._count(attached, [], account["attached_s"])
+        yield attached
+        if budget := account["budget"]:
+            yield from self._budget("path", budget)
 
     def _capture(self, account: dict[str, Any]) -> Iterator[Metric]:
         if not account["until_time_ns"]:
@@ -209,7 +214,11 @@ class Metrics:
         for cause, number in account["sent_again"].items():
             self._count(again, [cause], number)
         yield again
-        yield from self._budget(account["budget"])
+        if budget := account["budget"]:
+            yield from self._budget("tcp", budget)
+            observed = CounterMetricFamily("parshall_tcp_observed_seconds", "Time for which packets were observed.")
+            self._count(observed, [], budget["observed_s"])
+            yield observed
         yield from self._shipping(account.get("shipping"))
         srtt = account["srtt"]
         buckets, total = [], 0
@@ -223,16 +232,11 @@ class Metrics:
         histogram.add_metric([], buckets, srtt["sum_us"] / 1e6)
         yield histogram
 
-    def _budget(self, budget: dict[str, Any] | None) -> Iterator[Metric]:
-        if budget is None:
-            return
-        yield self._gauge("parshall_tcp_budget_cpus", "Budget of the log, CPUs.", budget["share"])
+    def _budget(self, of: str, budget: dict[str, Any]) -> Iterator[Metric]:
+        yield self._gauge(f"parshall_{of}_budget_cpus", "Budget of the measurement, CPUs.", budget["share"])
         yield self._gauge(
-            "parshall_tcp_budget_spent_cpus", "What the log has cost since it began, CPUs.", budget["cost_share"]
+            f"parshall_{of}_budget_spent_cpus", "What it has cost since it began, CPUs.", budget["cost_share"]
         )
-        observed = CounterMetricFamily("parshall_tcp_observed_seconds", "Time for which packets were observed.")
-        self._count(observed, [], budget["observed_s"])
-        yield observed
 
     def _shipping(self, shipping: dict[str, Any] | None) -> Iterator[Metric]:
         if shipping is None:

@@ -10,6 +10,7 @@ use parshall_core::stage::{PATH_STAGE_COUNT, STAGE_NAMES, STAGE_PAD};
 use serde::Serialize;
 
 use super::arrays::Arrays;
+use super::budget::BudgetAccount;
 use super::drop_reasons::DropReasons;
 use super::hooks::PathHooks;
 use super::request::Group;
@@ -78,6 +79,8 @@ pub struct PathAccount {
     pub reads: Vec<Noise>,
     /// Seconds during which the programs were attached.
     pub attached_s: f64,
+    /// What a budget came to; `None`: there is none.
+    pub budget: Option<BudgetAccount>,
 }
 
 /// Noise of one kind on one CPU, or one of the times of reads.

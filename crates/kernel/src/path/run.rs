@@ -20,7 +20,7 @@ use rand_pcg::Pcg64;
 use super::account::{
     PathAccount, StageTimes, drops, noises, reads, stage_histogram, stage_times, waits,
 };
-use super::budget::Budget;
+use super::budget::{Budget, BudgetAccount};
 use super::drop_reasons::DropReasons;
 use super::estimates::{Estimates, Window};
 use super::hooks::PathHooks;
@@ -538,6 +538,7 @@ impl Run {
                 without_histogram: account.without_histogram,
                 reads: reads(&self.hooks.arrays),
                 attached_s: self.attached_s(),
+                budget: self.budget_account(),
             },
         };
         control.update(|shown| *shown = progress);
@@ -567,9 +568,13 @@ impl Run {
             probe_cost: self.probe_cost(),
             attached_s: self.attached.as_secs_f64(),
             windows: self.windows,
-            budget: self.budget.as_ref().map(|(budget, _)| budget.account()),
+            budget: self.budget_account(),
             estimates: (self.estimates).finish(self.started.elapsed().as_secs_f64()),
         }
+    }
+
+    fn budget_account(&self) -> Option<BudgetAccount> {
+        self.budget.as_ref().map(|(budget, _)| budget.account())
     }
 
     /// Seconds during which the programs have been attached.
