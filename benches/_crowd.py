@@ -1,13 +1,15 @@
 """Many TCP connections between two network namespaces that all have a little to say.
 
-Run as ``python benches/_crowd.py serve PORT`` and ``python benches/_crowd.py talk ADDRESS PORT CONNECTIONS``. The
-talker says "connected" when all are, and then sends a byte over one after the other, which comes back.
+Run as ``python benches/_crowd.py serve PORT`` and ``python benches/_crowd.py talk ADDRESS PORT CONNECTIONS [RATE]``.
+The talker says "connected" when all are, and then sends a byte over one after the other, RATE in a second, which comes
+back.
 """
 
 import resource
 import selectors
 import socket
 import sys
+import time
 
 
 def serve(port: int) -> None:
@@ -31,14 +33,17 @@ def serve(port: int) -> None:
                 key.fileobj.close()
 
 
-def talk(address: str, port: int, count: int) -> None:
+def talk(address: str, port: int, count: int, rate: float = float("inf")) -> None:
     """Open connections, and use one after the other for ever."""
     connections = [socket.create_connection((address, port), timeout=30) for _ in range(count)]
     print("connected", flush=True)
+    began_s, sent = time.monotonic(), 0
     while True:
         # A few at a time are under way, so that both ends have work for each wake-up.
         for begin in range(0, count, 16):
+            time.sleep(max(0.0, began_s + sent / rate - time.monotonic()))
             some = connections[begin : begin + 16]
+            sent += len(some)
             for connection in some:
                 connection.send(b"x")
             for connection in some:
@@ -51,4 +56,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(int(sys.argv[2]))
     else:
-        talk(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        talk(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *map(float, sys.argv[5:]))

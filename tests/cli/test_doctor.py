@@ -12,12 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from parshall.cli.doctor import _command_rows
+from parshall.cli.doctor import _command_rows, command
 from parshall.host.commands import COMMANDS
-from parshall.host.doctor.decisions import Decision
+from parshall.host.doctor.decisions import RULES, Decision
+from parshall.host.doctor.probes import Probe
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 NOBODY = 65534
+SDK = "installation.mcp"
+NEEDED = {
+    name for rule in RULES.values() for need in (*rule.needs, *rule.optional) for name in need.one_of if name != SDK
+}
 
 
 def doctor(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -54,8 +59,8 @@ def test_root_gets_every_probe_and_every_command(root, answer):
     report = json.loads(answer.stdout)
     assert report["format"] == "parshall-doctor/1"
     assert [entry["command"] for entry in report["commands"]] == [*COMMANDS, "testbed"]
-    cannot = [entry["command"] for entry in report["commands"] if entry["status"] == "cannot"]
-    assert answer.returncode == (1 if cannot else 0)
+    cannot = [entry for entry in report["commands"] if entry["status"] == "cannot"]
+    assert answer.returncode == (1 if any(entry["cause"] != "not installed" for entry in cannot) else 0)
     assert not [probe for probe in report["probes"] if probe["cause"] == "broken"]
 
 
@@ -100,6 +105,17 @@ def test_under_no_color_a_terminal_gets_no_codes(arguments):
     os.close(shown)
     process.wait(60)
     assert output and b"\x1b" not in output
+
+
+@pytest.mark.parametrize(
+    ("cause", "status"), [("not installed", 0), ("unsupported", 1), ("forbidden", 1), ("broken", 1)]
+)
+def test_only_what_was_not_installed_is_no_failure(monkeypatch, capsys, cause, status):
+    probes = [Probe(name, "works", None, "", "") for name in NEEDED] + [Probe(SDK, "cannot", cause, "no SDK", "do it")]
+    monkeypatch.setattr("parshall.cli.doctor._probe_interruptibly", lambda: probes)
+    assert command(as_json=True) == status
+    report = json.loads(capsys.readouterr().out)
+    assert [entry["command"] for entry in report["commands"] if entry["status"] == "cannot"] == ["mcp"]
 
 
 def test_what_several_commands_lack_is_said_once():

@@ -116,7 +116,7 @@ def test_an_installation_for_analysis_says_so():
 
 
 def test_a_command_without_its_package_says_how_to_install_it():
-    decision = decided("mcp", host(installation__mcp="unsupported"))
+    decision = decided("mcp", host(installation__mcp="not installed"))
     assert (decision.status, decision.remedy) == ("cannot", "mend installation.mcp")
     analysis = Probe("installation.kernel", "cannot", "unsupported", "for analysis only", "install anew")
     assert decided("mcp", [analysis, Probe("installation.mcp", "works", None, "it is there", "")]).status == "works"

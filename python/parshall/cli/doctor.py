@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FORMAT = "parshall-doctor/1"
-COLOURS = {"works": "green", "degraded": "yellow", "unsupported": "red", "forbidden": "magenta"}
+COLOURS = {
+    "works": "green",
+    "degraded": "yellow",
+    "unsupported": "red",
+    "forbidden": "magenta",
+    "not installed": "yellow",
+}
 # In a pipe, lines are not wrapped.
 PIPE_WIDTH = 2000
 # A narrower column of sentences is hard to read.
@@ -44,7 +50,8 @@ def command(
     """Check what works on this host, what does not, why, and how to fix it.
 
     Each feature is tried. Without root, it lists what could not be tried. The exit status is 0 when
-    every command works, even if degraded, and 1 when one cannot be used.
+    every command works, even if degraded, and 1 when one cannot be used; what is not installed does
+    not count.
     """
     if grant is not None or revoke:
         if as_json or clean or (grant is not None and revoke):
@@ -66,7 +73,12 @@ def command(
         print(json.dumps(report, indent=2))
     else:
         _print(removed, decisions, probes, cleaned=clean)
-    return 1 if any(decision.status == "cannot" for decision in decisions) else 0
+    return 1 if any(map(_is_failure, decisions)) else 0
+
+
+def _is_failure(decision: Decision) -> bool:
+    """Whether a command cannot be used, and not only for want of a package that nobody asked for."""
+    return decision.status == "cannot" and decision.cause != "not installed"
 
 
 def _delegate(group: str | None) -> None:

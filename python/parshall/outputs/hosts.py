@@ -13,7 +13,7 @@ class Decision(Object):
     """The command."""
     status: Literal["works", "degraded", "cannot"]
     """Whether it works."""
-    cause: Literal["unsupported", "forbidden", "broken"] | None
+    cause: Literal["unsupported", "forbidden", "broken", "not installed"] | None
     """The kernel lacks it, this process may not, or it should work; null: it works."""
     why: str
     """What is wrong."""
@@ -28,7 +28,7 @@ class Probe(Object):
     """Group and feature, such as `program.xdp`."""
     status: Literal["works", "degraded", "cannot"]
     """Whether it can be used."""
-    cause: Literal["unsupported", "forbidden", "broken"] | None
+    cause: Literal["unsupported", "forbidden", "broken", "not installed"] | None
     """Why not; null: it works."""
     detail: str
     """What was observed."""

@@ -108,7 +108,7 @@ def _worst(found: Sequence[_Finding]) -> _Finding:
         if bad:
             # The most surprising cause comes first.
             causes = {finding.cause for finding in bad}
-            order: tuple[Cause, ...] = ("broken", "forbidden", "unsupported")
+            order: tuple[Cause, ...] = ("broken", "forbidden", "unsupported", "not installed")
             cause = next(cause for cause in order if cause in causes)
             return _Finding(status, cause, tuple(reason for finding in bad for reason in finding.reasons))
     return _WORKS

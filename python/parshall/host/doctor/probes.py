@@ -8,7 +8,7 @@ from typing import Literal
 from parshall.host.installation import KERNEL_SIDE_REMEDY, NO_KERNEL_SIDE, import_problem
 
 Status = Literal["works", "degraded", "cannot"]
-Cause = Literal["unsupported", "forbidden", "broken"]
+Cause = Literal["unsupported", "forbidden", "broken", "not installed"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Probe:
         Whether it can be used.
     cause
         Why it does not work in full: this kernel or hardware lacks it (``unsupported``), this process may
-        not use it (``forbidden``), or it should work and does not (``broken``). None when it works.
+        not use it (``forbidden``), it should work and does not (``broken``), or a package that it needs was
+        not installed (``not installed``). None when it works.
     detail
         What the probe observed.
     remedy
@@ -56,4 +57,4 @@ def _sdk() -> Probe:
     if find_spec("mcp") is not None:
         return Probe("installation.mcp", "works", None, "the Python SDK of MCP is installed", "")
     remedy = "install it: pip install 'parshall[mcp]'"
-    return Probe("installation.mcp", "cannot", "unsupported", "the Python SDK of MCP is not installed", remedy)
+    return Probe("installation.mcp", "cannot", "not installed", "the Python SDK of MCP is not installed", remedy)
