@@ -180,6 +180,19 @@ def test_a_report_says_that_packets_between_windows_were_not_seen(values: np.nda
         assert f"attached for {said or ''}" in text or said is None
 
 
+def test_a_report_has_what_a_budget_came_to_and_what_windows_stand_for(values: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "path.json"
+    budget = {"share": 0.01, "cost_share": 0.0082, "cost_share_max": 0.0101}
+    estimate = {"path": "delivered", "packets": 1804730.4, "low_packets": 1799530.0, "high_packets": 1809931.0}
+    estimate |= {"median_ns": [690.0, 640.0, 704.0], "p99_ns": None}
+    summary = summary_of(values[:60], windows=20, attached_s=0.5, budget=budget, estimates=[estimate])
+    path.write_text(json.dumps(as_object(summary, {})))
+    text = write_report({"x": PathHistograms(path)}, tmp_path / "report", "x", images=False).read_text()
+    assert "Budget: 0.82% of a CPU, 1.01% in the most expensive ten seconds, of 1.00%." in text
+    assert "delivered: 1,804,730 packets (1,799,530 to 1,809,931), median 690 ns (640 ns to 704 ns)." in text
+    assert "p99" not in text.partition("Estimates for all")[2].partition("</")[0]
+
+
 def places_of(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the place of each value in JSON."""
     if at:

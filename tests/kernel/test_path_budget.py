@@ -16,6 +16,7 @@ from conversation import socket_at
 from path_run import check_balance, complete_log, run
 
 from parshall.instruments.path import PathProfile
+from parshall.report.path import write_report
 
 pytestmark = pytest.mark.kernel
 PORT = 9010
@@ -91,6 +92,8 @@ def test_packets_are_measured_in_windows_that_stand_for_the_whole_time(alone, tm
     assert (at >= 0).all()
     assert (began_ns <= windows[at, 1] + CLOCKS_NS).all()
     assert len(began_ns) < 2 * sent()
+    text = write_report({"x": log}, tmp_path / "report", "x", images=False).read_text()
+    assert re.search(r"The programs were attached for [\d.]+ of [\d.]+ s, in \d+ windows?: packets at other", text)
     if len(windows) > 12:
         estimates = {row["path"]: row for row in summary.estimates}
         for row in estimates.values():

@@ -5,12 +5,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from parshall.errors import UsageError, naming_damage
 from parshall.figures.path import PathReduction, figures_of, reduce, reduce_histograms
 from parshall.figures.path.axes import time_text
+from parshall.host.ledger_text import budget_text
 from parshall.host.quantities import bytes_text, many
 from parshall.instruments.path.histograms import PathHistograms
 from parshall.instruments.path.stages import WHOLE
+from parshall.instruments.path.text import estimate_text
 from parshall.report.account import Account, hook_accounts, total
 from parshall.report.document import (
     check_destination,
@@ -41,6 +46,9 @@ MEANINGS = {
 }
 """Code path -> how its packets end."""
 _MAKE_AGAIN = "make it again with: parshall path"
+# Between two windows without a gap the clock is asked once; attaching takes milliseconds.
+_CONTIGUOUS_NS = 1_000_000
+_BEGIN_AND_END_S = 0.5
 
 
 def write_report(
@@ -109,15 +117,38 @@ def _described(name: str, identity: str, log: "Measured", progress: Callable[[st
 
 
 def _unseen(log: "Measured") -> list[str]:
-    """Return the sentence of a measurement whose programs were attached in windows only."""
-    if not isinstance(log, PathHistograms):
-        share = log.options.get("share")
-        attached = f"{share:.0%} of the time" if isinstance(share, float) and share < 1 else ""
+    """Return what is known of a measurement whose programs were attached in windows only."""
+    wall_s = (log.ledger.get("cost") or {}).get("wall_s") or 0.0
+    if isinstance(log, PathHistograms):
+        summary = log.summary
+        attached_s, windows = summary.attached_s, summary.windows
+        is_partial = summary.is_partial
     else:
-        summary, wall_s = log.summary, log.ledger["cost"]["wall_s"]
-        windows = f"{summary.attached_s:.1f} of {wall_s:.1f} s, in {many(summary.windows, 'window')}"
-        attached = windows if summary.is_partial else ""
-    return [f"The programs were attached for {attached}: packets at other times were not seen."] if attached else []
+        table = log.windows
+        lasted_ns = pc.subtract(table["until_time"].cast("int64"), table["from_time"].cast("int64"))
+        attached_s, windows = (pc.sum(lasted_ns).as_py() or 0) / 1e9, _apart(table)
+        # Windows of a budget may be all of the time, but for the beginning and the end.
+        is_partial = windows > 0 and wall_s - attached_s > _BEGIN_AND_END_S
+    texts = []
+    if is_partial:
+        texts.append(
+            f"The programs were attached for {attached_s:.1f} of {wall_s:.1f} s, in {many(windows, 'window')}: "
+            "packets at other times were not seen."
+        )
+    if isinstance(log, PathHistograms):
+        if log.summary.budget:
+            texts.append(f"B{budget_text(log.summary.budget)[1:]}.")
+        estimates = "; ".join(map(estimate_text, log.summary.estimates))
+        texts += [f"Estimates for all {wall_s:.1f} s, with 95 % intervals: {estimates}."] if estimates else []
+    return texts
+
+
+def _apart(windows: pa.Table) -> int:
+    """Return how many windows there are, when those that follow each other without a gap are one."""
+    begins: list[int] = windows["from_time"].cast("int64").to_pylist()
+    ends: list[int] = windows["until_time"].cast("int64").to_pylist()
+    gaps = [later - before for before, later in zip(ends[:-1], begins[1:], strict=True)]
+    return bool(begins) + sum(gap > _CONTIGUOUS_NS for gap in gaps)
 
 
 def findings(hooks: list[Account], reduced: PathReduction, *, complete: bool) -> list[str]:

@@ -79,18 +79,19 @@ def summary_lines(summary: PathSummary) -> list[str]:
         lines.append(budget_text(summary.budget))
     if summary.estimates:
         lines.append(f"estimates for all {wall_s:.1f} s, with 95 % intervals; the tables are of the windows:")
-        lines += [_estimate(row) for row in summary.estimates]
+        lines += [f"  {estimate_text(row)}" for row in summary.estimates]
     return lines
 
 
-def _estimate(row: dict[str, Any]) -> str:
+def estimate_text(row: dict[str, Any]) -> str:
+    """Return what the windows say of a code path in the whole time."""
     low, high = (f"{row[f'{end}_packets']:,.0f}" for end in ("low", "high"))
     quantiles = "".join(
         f", {name} {duration_text(row[key][0])} ({duration_text(row[key][1])} to {duration_text(row[key][2])})"
         for name, key in (("median", "median_ns"), ("p99", "p99_ns"))
         if row[key] is not None
     )
-    return f"  {row['path']}: {row['packets']:,.0f} packets ({low} to {high}){quantiles}"
+    return f"{row['path']}: {row['packets']:,.0f} packets ({low} to {high}){quantiles}"
 
 
 def _drops(row: dict[str, Any]) -> str:
