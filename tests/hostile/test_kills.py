@@ -245,7 +245,7 @@ def test_a_router_that_is_killed_leaves_nothing_that_is_not_removed(
         child.wait()
     cleaned()
     assert not list(NETNS_DIRECTORY.glob(namespaces)) + list(temporary.iterdir())
-    # The user removes drafts of outputs (docs/security.md).
+    # The user removes drafts of outputs (docs/promises.md).
     assert {path.name for path in outputs.iterdir()} <= {f"table.parquet.{child.pid}.part"}
     until("its programs have ended", lambda: not set(processes_left()) - before)
 

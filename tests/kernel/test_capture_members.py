@@ -30,7 +30,7 @@ from hostile_member import JOIN, LIST, MEMBER, PART_BYTES, KeeperConnection, att
 
 pytestmark = pytest.mark.kernel
 GROUP = grp.getgrgid(MEMBER).gr_name
-# Maximum of one member, as in docs/security.md.
+# Maximum of one member, as in docs/promises.md.
 CONNECTIONS = 32
 # Numbers of capabilities(7): NET_ADMIN, SYS_ADMIN, PERFMON, BPF.
 CAPABILITIES = 1 << 12 | 1 << 21 | 1 << 38 | 1 << 39
