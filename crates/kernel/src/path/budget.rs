@@ -55,6 +55,8 @@ pub(super) struct Budget {
     spent_s: f64,
     /// Spent too much (or, negative, saved), CPU seconds.
     debt_s: f64,
+    /// What the next window is to cost, which is saved before it.
+    next_s: f64,
     /// How long a window is that begins, seconds, and what share of one CPU windows took.
     window_s: f64,
     window_share: f64,
@@ -78,6 +80,7 @@ impl Budget {
             now_s: 0.0,
             spent_s: 0.0,
             debt_s: 0.0,
+            next_s: 0.0,
             window_s: WINDOW_MIN_S,
             window_share: 0.0,
             decided: (0.0, 0.0),
@@ -102,7 +105,9 @@ impl Budget {
             self.idle_share += WEIGHT.min(step_s) * (cost_s / step_s - self.idle_share);
         }
         let share = self.account.share;
-        self.debt_s = (self.debt_s + cost_s - PLANNED * share * step_s).max(-SAVED_S * share);
+        let earned_s = self.planned() * step_s;
+        let saved_s = SAVED_S * share + self.next_s;
+        self.debt_s = (self.debt_s + cost_s - earned_s).max(-saved_s);
         (self.now_s, self.spent_s) = (now_s, spent_s);
         self.account.cost_share = spent_s / now_s;
         if now_s - self.looks.back().map_or(0.0, |look| look.0) < LOOKS_S {
@@ -121,6 +126,14 @@ impl Budget {
         }
     }
 
+    /// The share that is planned with. Ten seconds may have a window more at each end than the mean, so few expensive
+    /// windows leave more room than many.
+    fn planned(&self) -> f64 {
+        let share = self.account.share;
+        let window = self.next_s / (share * LOOKED_AT_S);
+        share * (1.05 - 2.0 * window).clamp(0.5, PLANNED)
+    }
+
     /// Whether a window ends: it is as long as was decided before it, or costs far more than it may.
     pub fn ends(&self, window_s: f64, cost_s: f64) -> bool {
         window_s >= self.window_s
@@ -133,7 +146,7 @@ impl Budget {
     /// of the host, and no ten seconds have many more than others.
     pub fn decide(&mut self, window_s: f64, cost_s: f64, rng: &mut impl Rng) -> Pause {
         let share = self.account.share;
-        let planned = PLANNED * share;
+        let planned = self.planned();
         let window_share = cost_s / window_s.max(1e-9);
         self.window_share += WEIGHT * (window_share - self.window_share);
         // What was just seen is a better guess when it is more.
@@ -144,15 +157,17 @@ impl Budget {
         let is_affordable = window_share <= planned && self.debt_s <= WINDOW_COST_S * share;
         if self.debt_s <= 0.0 || is_affordable {
             self.span_ends_s = self.now_s;
+            self.next_s = 0.0;
             return Pause::default();
         }
         // With what it costs to attach and detach.
         let idle_s = (self.now_s - then_s - window_s).max(0.0);
         let switching_s = (self.spent_s - before_s - cost_s - self.idle_share * idle_s).max(0.0);
-        let next_s = self.window_s * expected + switching_s;
+        self.next_s = self.window_s * expected + switching_s;
         // At the end of its span, the next window is to have been earned.
+        let planned = self.planned();
         let earned = (planned - self.idle_share).max(0.05 * planned);
-        let owed_s = (self.debt_s - earned * left_s).max(0.0) + next_s;
+        let owed_s = (self.debt_s - earned * left_s).max(0.0) + self.next_s;
         let span_s = (owed_s / earned).clamp(self.window_s, SPAN_MAX_S);
         self.span_ends_s = self.now_s + left_s + span_s;
         let random: f64 = rng.random();
