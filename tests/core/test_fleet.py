@@ -355,7 +355,7 @@ def test_a_time_chooses_files(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path) -> None:
-    logs = made_fleet(tmp_path, tmp_path / "store", hosts=6)
+    logs = made_fleet(tmp_path, tmp_path / "store", hosts=4)
     cluster = started(tmp_path)
     try:
         fleet = Fleet(tmp_path / "store")

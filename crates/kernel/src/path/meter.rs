@@ -1,5 +1,5 @@
-//! What the programs cost while they are attached. The kernel times them for a part of that time only, because timing
-//! costs, too.
+//! What the programs cost while they are attached, are being attached and detached. The kernel times them for a part of
+//! that time only, because timing costs, too; otherwise packets are counted, and each costs what it did when it was timed.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -9,15 +9,38 @@ use crate::programs::calls;
 
 const TIMED: Duration = Duration::from_millis(20);
 const PERIOD: Duration = Duration::from_millis(250);
+/// With fewer packets, their mean cost says little.
+const PACKETS_MIN: f64 = 20.0;
+/// Of former parts in the mean.
+const WEIGHT: f64 = 0.7;
+
+/// Time of all runs that were timed, ns, and packets that began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    run_ns: u64,
+    packets: u64,
+}
+
+impl Counts {
+    fn of(hooks: &PathHooks) -> Self {
+        Self {
+            run_ns: hooks.run_ns(),
+            packets: hooks.arrays.account().seen,
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// While it is open, the kernel times the programs; since when, and the sum of all times by then.
-    statistics: Option<(OwnedFd, Instant, u64)>,
+    /// While it is open, the kernel times the programs.
+    statistics: Option<OwnedFd>,
+    /// When to end that, or to begin it again.
     next: Option<Instant>,
-    charged_until: Option<Instant>,
-    /// CPU seconds in a second, as of the newest part.
-    rate: f64,
+    /// At the last look, and when the part began for whose packets the programs were timed.
+    last: Counts,
+    begun: Counts,
+    /// Sums of parts, of which former ones weigh less: ns, and packets.
+    parts: [f64; 2],
     spent_s: f64,
 }
 
@@ -27,59 +50,62 @@ impl Meter {
         self.spent_s
     }
 
-    /// Begins, when the programs have been attached; `since` when that began.
-    pub fn open(&mut self, hooks: &PathHooks, since: Instant) {
-        self.charged_until = Some(since);
-        self.time(hooks);
+    /// Before the programs are attached, or detached.
+    pub fn begin(&mut self, hooks: &PathHooks) {
+        self.look(hooks);
+        // Without the kernel's statistics nothing is known, and `PathHooks::costs` has nothing either.
+        if self.statistics.is_none() {
+            self.statistics = calls::enable_run_time_statistics().ok();
+        }
+    }
+
+    /// When they have been attached.
+    pub fn open(&mut self, hooks: &PathHooks) {
+        self.look(hooks);
+        self.begun = self.last;
+        self.next = Some(Instant::now() + TIMED);
     }
 
     /// Takes in what passed.
     pub fn update(&mut self, hooks: &PathHooks) {
-        if let Some((_, since, _)) = &self.statistics {
-            if since.elapsed() >= TIMED {
-                self.end_part(hooks);
+        self.look(hooks);
+        if self.next.is_none_or(|next| Instant::now() < next) {
+            return;
+        }
+        if self.statistics.take().is_some() {
+            let part = [
+                (self.last.run_ns - self.begun.run_ns) as f64,
+                (self.last.packets - self.begun.packets) as f64,
+            ];
+            for (sum, own) in self.parts.iter_mut().zip(part) {
+                *sum = WEIGHT * *sum + own;
             }
+            self.next = Some(Instant::now() + PERIOD);
         } else {
-            self.charge();
-            if self.next.is_some_and(|next| Instant::now() >= next) {
-                self.time(hooks);
-            }
+            self.begin(hooks);
+            self.open(hooks);
         }
     }
 
-    /// Ends, when the programs have been detached.
+    /// When they have been detached.
     pub fn close(&mut self, hooks: &PathHooks) {
-        if self.statistics.is_some() {
-            self.end_part(hooks);
-        } else {
-            self.charge();
-        }
-        self.charged_until = None;
+        self.look(hooks);
+        self.statistics = None;
         self.next = None;
     }
 
-    fn time(&mut self, hooks: &PathHooks) {
-        // Without the kernel's statistics nothing is known, and `PathHooks::costs` has nothing either.
-        if let Ok(open) = calls::enable_run_time_statistics() {
-            self.statistics = Some((open, Instant::now(), hooks.run_ns()));
-        }
-        self.next = Some(Instant::now() + PERIOD);
-    }
-
-    fn end_part(&mut self, hooks: &PathHooks) {
-        if let Some((open, since, before_ns)) = self.statistics.take() {
-            let past_s = since.elapsed().as_secs_f64();
-            let spent_s = 1e-9 * hooks.run_ns().saturating_sub(before_ns) as f64;
-            drop(open);
-            self.rate = spent_s / past_s.max(1e-6);
-        }
-        self.charge();
-    }
-
-    fn charge(&mut self) {
-        let now = Instant::now();
-        if let Some(since) = self.charged_until.replace(now) {
-            self.spent_s += self.rate * (now - since).as_secs_f64();
-        }
+    /// Adds what was timed since the last look, or what its packets cost.
+    fn look(&mut self, hooks: &PathHooks) {
+        let now = Counts::of(hooks);
+        let before = std::mem::replace(&mut self.last, now);
+        let [ns, packets] = self.parts;
+        self.spent_s += 1e-9
+            * if self.statistics.is_some() {
+                now.run_ns.saturating_sub(before.run_ns) as f64
+            } else if packets >= PACKETS_MIN {
+                now.packets.saturating_sub(before.packets) as f64 * ns / packets
+            } else {
+                0.0
+            };
     }
 }

@@ -142,6 +142,9 @@ impl Run {
     pub fn open_window(&mut self) -> Result<(), MeasurementError> {
         // On a busy machine attaching takes as long as a window, and what is attached first sees all of it.
         self.window_started = Instant::now();
+        if let Some((_, meter)) = &mut self.budget {
+            meter.begin(&self.hooks);
+        }
         let attached = self.hooks.attach(self.has_middle());
         if attached.is_err() {
             self.hooks.detach();
@@ -149,7 +152,7 @@ impl Run {
         self.window_opened = attached?;
         self.is_open = true;
         if let Some((_, meter)) = &mut self.budget {
-            meter.open(&self.hooks, self.window_started);
+            meter.open(&self.hooks);
             self.spent_before_s = meter.spent_s() + thread_cpu_s();
         }
         self.window_until = if self.measures_cost() {
@@ -184,6 +187,9 @@ impl Run {
         let has_middle = self.has_middle();
         if is_cost {
             self.note_medians(has_middle);
+        }
+        if let Some((_, meter)) = &mut self.budget {
+            meter.begin(&self.hooks);
         }
         let until = self.hooks.detach();
         let window = self.window_started.elapsed();
