@@ -13,8 +13,8 @@ const WINDOW_MAX_S: f64 = 0.5;
 /// The shortest window, seconds: attaching takes tens of milliseconds.
 const WINDOW_MIN_S: f64 = 0.05;
 /// What one window is to cost: what may be spent in so many seconds; and what it must not.
-const WINDOW_COST_S: f64 = 0.7;
-const WINDOW_COST_MAX_S: f64 = 2.0;
+const WINDOW_COST_S: f64 = 0.5;
+const WINDOW_COST_MAX_S: f64 = 1.0;
 /// Part of the budget that is planned with; the rest is for what is known too late.
 const PLANNED: f64 = 0.9;
 /// What was not spent in this time may be spent later.
