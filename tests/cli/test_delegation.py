@@ -278,7 +278,7 @@ def test_only_root_grants(copy: Copy) -> None:
     user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     done = copy.run(*user, *PARSHALL, "doctor", "--grant", GROUP)
     assert done.returncode == 2
-    assert done.stderr == "parshall: doctor: --grant: needs root (sudo parshall doctor --grant)\n"
+    assert done.stderr == f"parshall: doctor: --grant {GROUP}: needs root (sudo parshall doctor --grant {GROUP})\n"
 
 
 def test_members_start_and_stop_the_units_and_no_others(page: Any) -> None:

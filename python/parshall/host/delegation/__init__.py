@@ -60,7 +60,7 @@ def grant(group: str) -> Outcome:
     ParshallError
         A program or a write failed. What was written before stays: `revoke` removes it.
     """
-    _require_root("--grant")
+    _require_root(f"--grant {group}")
     if not _GROUP_NAME.fullmatch(group):
         raise UsageError(f"--grant {group}: is no name of a group; expected letters a to z, digits, - and _")
     outcome = Outcome()
