@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-import parshall
 from parshall.host import delegation
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
-PARSHALL = [sys.executable, "-m", "parshall"]
+ROOT = Path(__file__).parents[2]
+# Where the tests find this checkout: the way to it is root's there, wherever it lies.
+PLACE = Path("/opt/checkout")
+PARSHALL = [str(PLACE / ".venv/bin/python3"), "-m", "parshall"]
 GROUP = "measurers"
 NOBODY = 65534
 UNITS = ("parshall-tcp.service", "parshall-capture@.service")
@@ -41,6 +43,10 @@ class Copy:
             (directory / name).mkdir(parents=True)
         for name in ("etc", "var/log", "run"):
             self.bind(directory / name, Path("/") / name)
+        # Its environment names the package by its path.
+        (link,) = Path(sys.prefix).glob("lib/python3*/site-packages/parshall.pth")
+        (directory / link.name).write_text(f"{PLACE}/python\n")
+        self.bind(directory / link.name, PLACE / link.relative_to(ROOT))
 
     def bind(self, mine: Path, theirs: Path) -> None:
         """Let programs find `mine` in the place of `theirs`."""
@@ -48,7 +54,8 @@ class Copy:
 
     def words(self, *words: str | Path) -> list[str]:
         """Return a command that runs another one here."""
-        binds = [f"mount --bind {mine} {theirs}" for mine, theirs in self.bound]
+        binds = ["mount -t tmpfs -o mode=755 none /opt", f"mkdir {PLACE}", f"mount --bind {ROOT} {PLACE}"]
+        binds += [f"mount --bind {mine} {theirs}" for mine, theirs in self.bound]
         script = " && ".join([*binds, f"exec {shlex.join(map(str, words))}"])
         return ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script]
 
@@ -71,7 +78,8 @@ class Copy:
                 path.read_bytes() if path.is_file() and not path.is_symlink() else b"",
             )
             for path in sorted(self.directory.rglob("*"))
-            if not re.match(r"etc/(\.pwd\.lock|(sub)?g(roup|shadow|id))", str(path.relative_to(self.directory)))
+            if path.suffix != ".pth"
+            and not re.match(r"etc/(\.pwd\.lock|(sub)?g(roup|shadow|id))", str(path.relative_to(self.directory)))
         }
 
     def group(self) -> int:
@@ -190,7 +198,7 @@ def test_the_package_brings_the_units_so_only_their_group_is_set(copy: Copy, tmp
 def test_an_installation_that_others_can_change_is_refused(copy: Copy, tmp_path: Path) -> None:
     theirs = tmp_path / "py.typed"
     theirs.touch()
-    inside = Path(parshall.__file__).parent / "py.typed"
+    inside = PLACE / "python/parshall/py.typed"
     copy.bind(theirs, inside)
     before = copy.files()
     os.chown(theirs, NOBODY, 0)
