@@ -229,7 +229,7 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 	__u32 ignored = gso ? gso->packet.is_ignored : 0;
 	int is_alone = stage <= STAGE_RECEIVE || stage >= STAGE_QUEUE;
 
-	if (!skb || !account || !is_open)
+	if (!skb || !account)
 		return 0;
 	packet = make_room(skb, &place);
 	if (!packet)

@@ -124,8 +124,16 @@ static long forget_cpu(__u64 step, void *context)
 struct lane_header *lane_header_of_user_space;
 
 __u64 attached_ns; /* when the programs were attached last */
-/* Whether packets begin. They do from when all programs are attached until the first one is detached, at any stage. */
-__u32 is_open;
+/*
+ * What the programs do, which does not depend on the order in which they are attached and detached: a drop must not end a packet
+ * whose sk_buff another one has got at a stage that is detached already.
+ */
+enum {
+	CLOSED, /* nothing: not all of them are attached */
+	ENDING, /* packets go on to their ends, and none begins; what would begin ends the packet that had its sk_buff */
+	OPEN,
+};
+__u32 window;
 
 #define CPUS_MAX 8192u
 
@@ -142,16 +150,24 @@ int path_open_window(void *context)
 SEC("syscall")
 int path_begin_window(void *context)
 {
-	is_open = 1;
+	window = OPEN;
 	return (__u32)bpf_ktime_get_ns();
 }
 
-/* Run before the first one is detached. Likewise. */
+/* Run when no more packets are to begin. Likewise. */
 SEC("syscall")
 int path_end_window(void *context)
 {
-	is_open = 0;
+	window = ENDING;
 	return (__u32)bpf_ktime_get_ns();
+}
+
+/* Run before the first one is detached. */
+SEC("syscall")
+int path_close_window(void *context)
+{
+	window = CLOSED;
+	return 0;
 }
 
 /* Numbers of the groups that have histograms of their own. */
@@ -214,6 +230,8 @@ static __always_inline struct path_packet *find_packet(const void *skb, __u32 *p
 	struct path_packet *packet;
 
 	*place = place_of(skb);
+	if (window == CLOSED)
+		return 0;
 	packet = packet_at(*place);
 	if (packet && *(volatile __u64 *)&packet->tag == (__u64)skb)
 		return packet;
@@ -543,7 +561,10 @@ static __always_inline int is_settled(const struct path_packet *packet)
 	return packet->tag == TAG_FREE || packet->is_ignored || (packet->seen & DELIVERING && !(packet->seen & JOINED));
 }
 
-/* Finds a place for a new packet. Ends the packet that has this place, or an earlier packet in the same sk_buff. */
+/*
+ * Finds a place for a new packet, if one may begin. Ends the packet that has this place, or an earlier packet in the same
+ * sk_buff; this one also if none may begin.
+ */
 static __noinline struct path_packet *make_room(const void *skb, __u32 *place)
 {
 	struct path_packet *packet, *other;
@@ -555,8 +576,10 @@ static __noinline struct path_packet *make_room(const void *skb, __u32 *place)
 
 	if (packet) {
 		end_packet(*place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 0);
-		return packet;
+		return window == OPEN ? packet : 0;
 	}
+	if (window != OPEN)
+		return 0;
 	/* find_packet has looked at the second place last. */
 	other = packet_at(*place);
 	*place ^= 1;

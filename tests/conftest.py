@@ -108,6 +108,8 @@ def is_comparison(item: pytest.Item, call: pytest.CallInfo[None]) -> bool:
     """
     if call.excinfo is None or call.when != "call" or not item.path.name.startswith(OF_TRACING):
         return False
+    if not item.get_closest_marker("kernel"):
+        return False
     looked_in_vain = isinstance(call.excinfo.value, LookupError) and TESTS in call.excinfo.traceback[-1].path.parents
     return isinstance(call.excinfo.value, AssertionError) or looked_in_vain
 

@@ -210,6 +210,10 @@ def test_marks_choose_what_is_saved(log: Path, tmp_path: Path, monkeypatch: pyte
 def test_the_keys_have_room_in_80_columns(log: Path, tmp_path: Path) -> None:  # noqa: F811
     async def use(app: LiveApp, pilot: Pilot[None]) -> None:
         footer = app.query_one(Footer)
+        deadline_s = time.monotonic() + 20
+        while not app.query(FooterKey):
+            assert time.monotonic() < deadline_s
+            await pilot.pause(0.02)
         assert footer.max_scroll_x == 0
         assert [key.description for key in app.query(FooterKey)] == [
             *("Quit", "Sort", "Group", "Filter", "Pause", "Time", "Mark", "Save", "Lists"),

@@ -98,8 +98,8 @@ def test_a_cost_whose_interval_has_zero_is_said_so(measured: dict[str, Any], sai
 
 def test_a_measurement_without_a_window_says_so():
     assert not [line for line in summary_lines(summary()) if line.startswith("attached")]
-    none = dataclasses.replace(summary(), windows=0, attached_s=0.0)
-    one = dataclasses.replace(summary(), attached_s=0.5)
+    none = dataclasses.replace(summary(), windows=0, attached_s=0.0, paused_s=8.0)
+    one = dataclasses.replace(summary(), attached_s=0.5, paused_s=7.5)
     assert summary_lines(none)[-1] == "attached for 0.0 of 8.1 s, in 0 windows"
     assert summary_lines(one)[-1] == "attached for 0.5 of 8.1 s, in 1 window"
 

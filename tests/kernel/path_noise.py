@@ -40,16 +40,26 @@ def packet(number):
                 except BlockingIOError:
                     pass
 
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+def refused(number):
+    # No socket has this port.
+    for _ in range(50):
+        sender.sendto(bytes(100), ("127.0.0.1", 9))
+
 print("noisy", flush=True)
 for number in itertools.count():
     for kind in kinds:
-        {"unix": unix, "netlink": netlink, "packet": packet}[kind](number)
+        {"unix": unix, "netlink": netlink, "packet": packet, "refused": refused}[kind](number)
 """
 
 
 @contextmanager
 def noise(host: Any, *kinds: str, cpu: int) -> Iterator[None]:
-    """Keep a program on a CPU that churns sockets of these kinds in a host's namespace: unix, netlink, packet."""
+    """Keep a program on a CPU that churns sockets of these kinds in a host's namespace: unix, netlink, packet.
+
+    The kind `refused` sends datagrams to a port without a socket.
+    """
     command = [sys.executable, "-c", _NOISE, ",".join(kinds), str(cpu)]
     program = host.popen(command, stdout=subprocess.PIPE, text=True)
     assert program.stdout.readline() == "noisy\n"

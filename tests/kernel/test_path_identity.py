@@ -22,7 +22,7 @@ from test_path_truth import has_stage, measured, paths_of
 
 from parshall.errors import ParshallError
 from parshall.instruments.path import PathProfile
-from parshall.instruments.path.stages import ALL_STAGES
+from parshall.instruments.path.stages import ALL_STAGES, LIGHT_STAGES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 NOISES = ["unix", "netlink", "packet"]
@@ -107,6 +107,18 @@ def test_segments_that_were_read_are_delivered_whatever_is_closed_beside_them(al
     paths = found["summary"].paths
     assert paths["delivered"] == paths["sent"] > 600, paths
     assert paths["dropped"] == 0, paths
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
+def test_what_begins_while_programs_are_detached_ends_no_packet_of_before(bed, alone, tmp_path, one_cpu, log):
+    """The buffers that were read go to packets of another namespace, which are dropped."""
+    stages = {"stages": LIGHT_STAGES}
+    with noise(bed.host("other"), "refused", cpu=one_cpu):
+        for _ in range(10):
+            with measured(tmp_path, alone, stages, log=log) as found:
+                udp(alone, 300)
+            assert dropped(found["summary"]) == {}
+            assert found["summary"].paths["delivered"] == 300, found["summary"].paths
 
 
 def test_what_passes_a_stage_again_keeps_the_first_time(alone, tmp_path, one_cpu):

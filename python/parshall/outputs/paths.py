@@ -284,6 +284,8 @@ class PathOutput(Object):
     """What the probes cost, with --probe-cost."""
     attached_s: float
     """Time during which the programs were attached, seconds."""
+    paused_s: float
+    """Time between their windows, and before the first and behind the last, seconds; 0: they were never detached."""
     windows: int
     """Windows in which they were."""
     budget: PathBudget | None

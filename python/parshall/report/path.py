@@ -127,8 +127,9 @@ def _unseen(log: "Measured") -> list[str]:
         table = log.windows
         lasted_ns = pc.subtract(table["until_time"].cast("int64"), table["from_time"].cast("int64"))
         attached_s, windows = (pc.sum(lasted_ns).as_py() or 0) / 1e9, _apart(table)
+        has_windows = log.options.get("budget") is not None or (log.options.get("share") or 1) != 1
         # Windows of a budget may be all of the time, but for the beginning and the end.
-        is_partial = windows > 0 and wall_s - attached_s > _BEGIN_AND_END_S
+        is_partial = (windows > 0 or has_windows) and wall_s - attached_s > _BEGIN_AND_END_S
     texts = []
     if is_partial:
         texts.append(

@@ -10,7 +10,7 @@ use parshall_core::ledger::ProgramCost;
 
 use super::arrays::Arrays;
 use super::attachment::Attachment;
-use super::load::{self, BEGIN_PROGRAM, END_PROGRAM, SWEEP_PROGRAM, WINDOW_PROGRAM};
+use super::load::{self, BEGIN_PROGRAM, CLOSE_PROGRAM, END_PROGRAM, SWEEP_PROGRAM, WINDOW_PROGRAM};
 use super::request::PathRequest;
 use super::selection::{Selection, Unavailable};
 use super::settings::Settings;
@@ -33,6 +33,9 @@ const TWINS: [&str; 5] = [
     "path_post_routing",
     "path_start_xmit",
 ];
+
+/// A CPU takes microseconds from where it receives a packet to a socket or a drop; more if it is interrupted.
+const UNDER_WAY: Duration = Duration::from_millis(4);
 
 /// The instant whose time on the kernel's clock has these low bits, less than four seconds ago.
 fn passed_since(low_ns: u32) -> Instant {
@@ -120,14 +123,16 @@ impl PathHooks {
         Ok(passed_since(self.object.run(BEGIN_PROGRAM)?))
     }
 
-    /// Lets no more packets begin, and detaches everything; programs that run at this moment still finish. Returns since
-    /// when none begins.
+    /// Lets no more packets begin, and detaches everything when those have passed that a CPU was working on; programs that
+    /// run at this moment still finish. Returns since when none begins.
     pub fn detach(&mut self) -> Instant {
-        // If it cannot run, some packets begin while programs are detached, as they would without it.
+        // If these cannot run, some packets begin and end while programs are detached, as they would without them.
         let until = match self.object.run(END_PROGRAM) {
             Ok(time) => passed_since(time),
             Err(_) => Instant::now(),
         };
+        std::thread::sleep(UNDER_WAY);
+        let _ = self.object.run(CLOSE_PROGRAM);
         self.attachment.detach();
         until
     }

@@ -24,6 +24,16 @@ pub(super) const WINDOW_PROGRAM: &str = "path_open_window";
 /// Those between which packets begin.
 pub(super) const BEGIN_PROGRAM: &str = "path_begin_window";
 pub(super) const END_PROGRAM: &str = "path_end_window";
+/// Lets the programs do nothing more.
+pub(super) const CLOSE_PROGRAM: &str = "path_close_window";
+/// The programs that user space runs.
+const ON_REQUEST: [&str; 5] = [
+    SWEEP_PROGRAM,
+    WINDOW_PROGRAM,
+    BEGIN_PROGRAM,
+    END_PROGRAM,
+    CLOSE_PROGRAM,
+];
 
 /// Opens the object for so many possible CPUs, of which the first few have lanes and histograms.
 pub(super) fn open(
@@ -65,7 +75,7 @@ pub(super) fn open(
         maps.push(("path_reading", Setting::Entries(1024)));
     }
     let is_wanted = |name: &str| {
-        [SWEEP_PROGRAM, WINDOW_PROGRAM, BEGIN_PROGRAM, END_PROGRAM].contains(&name)
+        ON_REQUEST.contains(&name)
             || selection.others.contains(&name)
             || selection.programs.iter().any(|one| one.program == name)
     };

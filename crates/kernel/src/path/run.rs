@@ -73,6 +73,9 @@ pub(super) struct Run {
     window_until: Option<Instant>,
     window_started: Instant,
     attached: Duration,
+    /// Time between windows, and since when there is none.
+    paused: Duration,
+    paused_from: Option<Instant>,
     windows: u64,
     whole_before: Vec<TimeHistogram>,
     ended_before: [u64; PATH_CODE_COUNT],
@@ -115,6 +118,8 @@ impl Run {
             window_until: None,
             window_started: Instant::now(),
             attached: Duration::ZERO,
+            paused: Duration::ZERO,
+            paused_from: None,
             windows: 0,
             whole_before: vec![TimeHistogram::default(); PATH_CODE_COUNT],
             ended_before: [0; PATH_CODE_COUNT],
@@ -142,6 +147,7 @@ impl Run {
     pub fn open_window(&mut self) -> Result<(), MeasurementError> {
         // On a busy machine attaching takes as long as a window, and what is attached first sees all of it.
         self.window_started = Instant::now();
+        self.end_pause();
         if let Some((_, meter)) = &mut self.budget {
             meter.begin(&self.hooks);
         }
@@ -163,6 +169,10 @@ impl Run {
             None
         };
         Ok(())
+    }
+
+    fn end_pause(&mut self) {
+        self.paused += (self.paused_from.take()).map_or(Duration::ZERO, |from| from.elapsed());
     }
 
     /// Attaches the programs for the first time. Of a measurement in windows this is a trial: the first window, too,
@@ -194,6 +204,7 @@ impl Run {
         let until = self.hooks.detach();
         let window = self.window_started.elapsed();
         self.attached += window;
+        self.paused_from = Some(Instant::now());
         self.windows += 1;
         if let Some((_, meter)) = &mut self.budget {
             meter.close(&self.hooks);
@@ -308,6 +319,7 @@ impl Run {
         let mut failure = enter(netns.as_deref())
             .and_then(|()| self.observe(control))
             .err();
+        self.end_pause();
         if let Err(error) = self.close_window().and_then(|()| self.drain()) {
             failure.get_or_insert(error);
         }
@@ -573,6 +585,7 @@ impl Run {
             missed: self.hooks.missed(),
             probe_cost: self.probe_cost(),
             attached_s: self.attached.as_secs_f64(),
+            paused_s: self.paused.as_secs_f64(),
             windows: self.windows,
             budget: self.budget_account(),
             estimates: (self.estimates).finish(self.started.elapsed().as_secs_f64()),

@@ -82,6 +82,8 @@ pub struct Summary {
     pub probe_cost: Vec<ProbeCost>,
     /// Seconds during which the programs were attached.
     pub attached_s: f64,
+    /// Seconds between their windows, and before the first and behind the last one.
+    pub paused_s: f64,
     /// Windows in which they were.
     pub windows: u64,
     /// What a budget came to; `None`: there was none.

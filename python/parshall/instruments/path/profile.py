@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 DEFAULT_RING_BYTES = 16 << 20
 RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
 DEFAULT_PACKETS_MAX = 1 << 16
-# Between the first moment and the last of a measurement, programs are attached and detached for so long at most.
-_START_AND_END_S = 0.2
 # A window of `share`, as in crates/kernel/src/path/run.rs.
 WINDOW_S = 0.5
 GROUPS = ("none", "interface", "connection", "cgroup", "command")
@@ -66,6 +64,8 @@ class PathSummary(Summary):
         distinguishable when the interval lies above zero.
     attached_s : float
         Seconds during which the programs were attached.
+    paused_s : float
+        Seconds between their windows, and before the first and behind the last one; 0: they were never detached.
     windows : int
         Windows in which they were.
     budget : dict or None
@@ -90,6 +90,7 @@ class PathSummary(Summary):
     probe_cost: list[dict[str, Any]]
     attached_s: float
     windows: int
+    paused_s: float = 0.0
     uncounted_drops: int = 0
     without_histogram: int = 0
     budget: dict[str, Any] | None = None
@@ -108,7 +109,7 @@ class PathSummary(Summary):
     @property
     def is_partial(self) -> bool:
         """Whether the programs were attached for a part of the measurement only: in windows, or not at all."""
-        return self.windows != 1 or self.ledger["cost"]["wall_s"] - self.attached_s > _START_AND_END_S
+        return self.windows != 1 or self.paused_s > 0
 
     def table(self, *, with_groups: bool = False) -> "pa.Table":
         """Return the times of the stages.
