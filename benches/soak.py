@@ -2,18 +2,25 @@
 
 Run as root: ``benches/run soak`` or ``.venv/bin/python benches/soak.py [--minutes 120]``. Two hosts on one cable. The
 first sends a TCP flow as fast as it goes, and generated packets beside it. On the second a TCP log, a capture ring
-and a CPU profile run all the time; readers join the ring, read for some seconds and leave, some of them by ``kill -9``.
-Every ten seconds it reads what the processes hold. Prints one JSON object; fails when the second half of the run
-holds more than the first (memory: 1 MiB more), or a ledger does not balance.
+and a CPU profile run all the time, and what an administrator leaves on: a TCP log and a log of paths, each with a
+budget of a hundredth of a CPU; the first in files that rotate and go to a store; metrics of both are scraped each
+second. Readers join the ring, read for some seconds and leave, some of them by ``kill -9``. Every ten seconds it reads
+what the processes hold. Prints one JSON object; fails when the second half of the run holds more than the first (1 MiB
+of memory), a ledger does not balance, a scrape fails, or a file that was finished is not in the store.
 """
 
+import contextlib
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +39,8 @@ INTERVAL_S = 10
 SETTLE_S = 60
 # A reader that takes longer to end has failed.
 END_S = 60
+BUDGET = "1%"
+ALWAYS_ON = ("tcp with a budget", "path with a budget")
 MIB = 1 << 20
 
 
@@ -97,6 +106,51 @@ class Comers:
             self.end(reader)
 
 
+class Scrapes:
+    """Reads metrics each second, as Prometheus does."""
+
+    def __init__(self) -> None:
+        self.ports: list[int] = []
+        self.count = 0
+        self.failed: list[str] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._scrape)
+
+    def port(self) -> int:
+        """Return a free port, whose metrics are read."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.ports.append(server.getsockname()[1])
+        return self.ports[-1]
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _scrape(self) -> None:
+        while not self._is_over.wait(1):
+            for port in self.ports:
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                        assert b"parshall_" in answer.read()
+                        self.count += 1
+                except (OSError, AssertionError) as error:
+                    self.failed.append(f"{port}: {error}")
+
+
+def is_served(port: int) -> bool:
+    """Whether metrics are served there yet."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10):
+            return True
+    except OSError:
+        return False
+
+
 def growth(samples: list[dict[str, int]], what: str) -> int:
     """Return how much more the second half held at most than the first."""
     half = len(samples) // 2
@@ -112,7 +166,9 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     seconds = arguments.minutes * 60
     ring = f"soak-{os.getpid()}"
-    with Testbed() as bed:
+    with Testbed() as bed, contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parshall-soak-")))
+        scrapes = Scrapes()
         sender, receiver = bed.host("sender"), bed.host("receiver")
         link = bed.link(sender, receiver, backend="veth")
         # Redirected frames reach a veth only where its peer runs NAPI.
@@ -129,6 +185,16 @@ def main() -> int:
             "capture": start(receiver, "capture", "-i", interface, "--name", ring, "-w", "/dev/null"),
             "cpu": receiver.popen([PARSHALL, "cpu", "-o", "/dev/null", "-q"], stdout=subprocess.DEVNULL),
         }
+        rotated = ["-o", directory / "log/flows.arrow", "--rotate-size", "8M", "--rotate-files", "4"]
+        sent = ["--ship", directory / "store", "--ship-as", "soak"]
+        for directory_name in ("log", "store"):
+            (directory / directory_name).mkdir()
+        words = {ALWAYS_ON[0]: ["tcp", *rotated, *sent], ALWAYS_ON[1]: ["path", "-o", "/dev/null"]}
+        for name, own in words.items():
+            more = ["--netns", receiver.path, "--budget", BUDGET, "--metrics", scrapes.port(), "--json", "-q"]
+            instruments[name] = subprocess.Popen(
+                [PARSHALL, *map(str, [*own, *more])], stdout=subprocess.PIPE, text=True
+            )
         while not any(one["name"] == ring and one["subscribers"] for one in rings()):
             time.sleep(0.1)
         (keeper,) = (one["keeper_pid"] for one in rings() if one["name"] == ring)
@@ -144,6 +210,9 @@ def main() -> int:
         samples: dict[str, list[dict[str, int]]] = {name: [] for name in pids}
         began_s = time.monotonic()
         next_s = began_s + SETTLE_S
+        while not all(is_served(port) for port in scrapes.ports):
+            time.sleep(0.1)
+        scrapes.start()
         while (now_s := time.monotonic()) < began_s + seconds:
             comers.turn(now_s)
             if now_s >= next_s:
@@ -152,14 +221,16 @@ def main() -> int:
                     samples[name].append(held(pid))
             time.sleep(0.2)
         comers.end_all()
-        for name in ("gen", "tcp", "capture", "cpu"):
+        scrapes.end()
+        for name in ("gen", "tcp", "capture", "cpu", *ALWAYS_ON):
             instruments[name].send_signal(signal.SIGINT)
-        outputs = {name: instruments[name].communicate()[0] for name in ("gen", "tcp", "capture")}
+        outputs = {name: instruments[name].communicate()[0] for name in ("gen", "tcp", "capture", *ALWAYS_ON)}
         instruments["cpu"].wait()
         for program in (client, server):
             program.kill()
             program.wait()
-    ledgers = {name: json.loads(outputs[name])["ledger"] for name in ("tcp", "capture")}
+    ledgers = {name: json.loads(outputs[name])["ledger"] for name in ("tcp", "capture", *ALWAYS_ON)}
+    shipping = json.loads(outputs[ALWAYS_ON[0]])["shipping"]
     grown = {
         name: {what: growth(of_one, what) for what in of_one[0]} for name, of_one in samples.items() if len(of_one) > 1
     }
@@ -170,6 +241,10 @@ def main() -> int:
         "unbalanced_readers": comers.unbalanced,
         "balances": {name: not any(unbalanced(ledger)) for name, ledger in ledgers.items()},
         "ledgers": ledgers,
+        "scrapes": scrapes.count,
+        "failed_scrapes": scrapes.failed,
+        "shipping": shipping,
+        "budgets": {name: json.loads(outputs[name]).get("budget") for name in ALWAYS_ON},
         "gen": json.loads(outputs["gen"]),
         "growth": grown,
         "last": {name: of_one[-1] for name, of_one in samples.items() if of_one},
@@ -181,7 +256,10 @@ def main() -> int:
     is_flat = all(
         more <= (MIB if what == "resident_bytes" else 0) for of_one in grown.values() for what, more in of_one.items()
     )
-    return 0 if is_flat and all(results["balances"].values()) and not comers.unbalanced else 1
+    has_all = all(results["balances"].values()) and not (
+        comers.unbalanced or scrapes.failed or shipping["files_waiting"] or shipping["failures"]
+    )
+    return 0 if is_flat and has_all else 1
 
 
 if __name__ == "__main__":

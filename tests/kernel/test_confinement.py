@@ -62,9 +62,13 @@ class Command(RunningCommand):
 
 COMMANDS = {
     "tcp": ["tcp", "-o", "FILE", "--json"],
+    "tcp, sent": ["tcp", "-o", "FILE", "--rotate-size", "1M", "--ship", "STORE", "--json"],
+    "tcp, metrics": ["tcp", "-o", "FILE", "--metrics", "0", "--otlp", "http://127.0.0.1:9", "--json"],
     "capture": ["capture", "-i", "IF", "-w", "FILE", "--json"],
     "socket": ["capture", "-i", "IF", "--backend", "tpacket-v3", "-w", "FILE", "--json"],
     "path": ["path", "-o", "FILE", "--json"],
+    "path, metrics": ["path", "--budget", "1%", "--metrics", "0", "--otlp", "http://127.0.0.1:9", "--json"],
+    "live": ["live", "-o", "DIR", "--path", "10%", "--json"],
     "gen": ["gen", "-i", "IF", "--yes-on", "IF", "--pps", "100", "--duration", "1m", "--json"],
     "receive": ["gen", "-i", "IF", "--receive", "--json"],
     "sizes": ["sizes", "--from", "live", "-i", "IF", "--to", "dist", "-o", "FILE"],
@@ -79,13 +83,20 @@ def test_a_command_that_is_attached_keeps_what_it_needs(
     link = bed.link(here, there)
     with there.enter():
         offloads.switch(link.interface(there), True)
-    words = {"IF": link.interface(here), "FILE": str(tmp_path / "file")}
+    words = {
+        "IF": link.interface(here),
+        "FILE": str(tmp_path / "file"),
+        "STORE": str(tmp_path / "store"),
+        "DIR": str(tmp_path),
+    }
     with Command(here, *(words.get(word, word) for word in COMMANDS[command])) as running:
-        until("no thread has more", lambda: is_confined(running.process.pid))
+        # It ends the process that makes its reports.
+        kept = KEPT | KILL if command == "live" else KEPT
+        until("no thread has more", lambda: is_confined(running.process.pid, kept))
         ended = running.end(signal.SIGINT)
     assert ended.returncode in (0, 1, 130) and "Traceback" not in ended.stderr, ended
     assert "privileges" not in ended.stderr
-    if "--json" in COMMANDS[command] and command != "receive":
+    if "--json" in COMMANDS[command] and command not in ("receive", "live"):
         assert json.loads(ended.stdout)
 
 

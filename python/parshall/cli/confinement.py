@@ -1,7 +1,8 @@
 """Privileges that a command gives up once its instrument runs: from then on it parses, and writes files."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from parshall.errors import ParshallError
@@ -9,6 +10,27 @@ from parshall.host.messages import say
 
 is_own_process = False
 """Whether the command line has this process to itself: privileges are given up for ever."""
+
+_ALLOCATORS = ("_RJEM_MALLOC_CONF", "JE_ARROW_MALLOC_CONF")
+
+
+@contextmanager
+def without_threads_of_allocators() -> Iterator[None]:
+    """Let libraries that are imported before `confine` start no threads that block all signals.
+
+    A thread can give up its own privileges only, and does so at a signal. The allocators of Polars and Arrow (jemalloc)
+    read their settings when they are loaded. A command that is started later inherits nothing of it.
+    """
+    before = {name: os.environ.get(name) for name in _ALLOCATORS}
+    os.environ.update({name: "background_thread:false" for name in _ALLOCATORS})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def confine(

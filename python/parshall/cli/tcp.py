@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parshall.cli import options
+from parshall.cli.confinement import without_threads_of_allocators
 from parshall.cli.listener_text import listener_lines
 from parshall.cli.options import count_option, log_file, ring_bytes, share_option
 from parshall.cli.publishing import published
@@ -161,7 +162,11 @@ def command(
 
 
 def _shipper(path: Path, url: str, host: str | None, rotation: Rotation) -> "Shipper":
-    from parshall.fleet.shipping import Shipper
+    # It asks the store before there is a log, and so before privileges are given up.
+    with without_threads_of_allocators():
+        import pyarrow.fs  # noqa: F401
+
+        from parshall.fleet.shipping import Shipper
 
     start_of_line = "\r\033[K" if sys.stderr.isatty() else ""
     return Shipper(path, url, rotation, ship_as=host, say=partial(say, "tcp", start_of_line=start_of_line))
