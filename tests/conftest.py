@@ -235,11 +235,20 @@ def page(browser: "Browser") -> Iterator["Page"]:
         yield page
 
 
-@pytest.fixture
-def on_page() -> Iterator[Callable[[Callable[["Page"], Any]], Any]]:
-    """Give a function that calls another one with a page, in a thread of its own, and returns what that returns."""
+@pytest.fixture(scope="module")
+def browsing() -> Iterator[tuple[ThreadPoolExecutor, "Browser"]]:
+    """Chromium, and the thread of its own that may use it."""
     with ThreadPoolExecutor(1) as thread, contextlib.ExitStack() as stack:
         browser = thread.submit(stack.enter_context, opened_browser()).result()
+        yield thread, browser
+        thread.submit(stack.pop_all().close).result()
+
+
+@pytest.fixture
+def on_page(browsing: tuple[ThreadPoolExecutor, "Browser"]) -> Iterator[Callable[[Callable[["Page"], Any]], Any]]:
+    """Give a function that calls another one with a page, in a thread of its own, and returns what that returns."""
+    thread, browser = browsing
+    with contextlib.ExitStack() as stack:
         page = thread.submit(stack.enter_context, opened_page(browser)).result()
         yield lambda function: thread.submit(function, page).result()
         thread.submit(stack.pop_all().close).result()

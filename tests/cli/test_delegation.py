@@ -7,11 +7,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forked
 
 from parshall.host import delegation
 
@@ -19,20 +21,53 @@ pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 ROOT = Path(__file__).parents[2]
 # Where the tests find this checkout: the way to it is root's there, wherever it lies.
 PLACE = Path("/opt/checkout")
-PARSHALL = [str(PLACE / ".venv/bin/python3"), "-m", "parshall"]
+PYTHON = PLACE / ".venv/bin/python3"
+PARSHALL = [str(PYTHON), "-m", "parshall"]
 GROUP = "measurers"
 NOBODY = 65534
 UNITS = ("parshall-tcp.service", "parshall-capture@.service")
 # What groupadd(8) and the loader of programs read.
 OF_GROUPS = ("group", "gshadow", "passwd", "shadow", "login.defs", "nsswitch.conf", "ld.so.cache")
 PACKAGED = Path("/usr/lib/systemd/system")
+# Of no command here, and large: --grant examines each file of an installation.
+UNUSED = ("zensical", "jedi", "moto", "cfnlint", "sympy", "pandas", "botocore", "scipy", "networkx", "mypy", "pip")
+# Lets programs find this checkout at its place.
+PLACED = ["mount -t tmpfs -o mode=755 none /opt", f"mkdir {PLACE}", f"mount --bind {ROOT} {PLACE}"]
+
+
+def apart(*commands: str) -> list[str]:
+    """Return a command that runs others, where no one else sees what they mount."""
+    return ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", " && ".join(commands)]
+
+
+def bind_package(directory: Path) -> tuple[Path, Path]:
+    """Return what programs shall find in the place of what: the environment names the package by its path."""
+    (link,) = Path(sys.prefix).glob("lib/python3*/site-packages/parshall.pth")
+    (directory / link.name).write_text(f"{PLACE}/python\n")
+    return directory / link.name, PLACE / link.relative_to(ROOT)
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    """Run commands of the checkout at its place."""
+    mine, theirs = bind_package(tmp_path_factory.mktemp("package"))
+    empty = tmp_path_factory.mktemp("empty")
+    packages = theirs.parent
+    unused = [packages / name for name in UNUSED if (ROOT / packages.relative_to(PLACE) / name).is_dir()]
+    # The environment does not use those of its interpreter.
+    unused += [path for path in [Path(sysconfig.get_path("stdlib"), "site-packages")] if path.is_dir()]
+    hide = [f"mount --bind {empty} {path}" for path in unused]
+    prefix = apart(*PLACED, f"mount --bind {mine} {theirs}", *hide, 'exec "$0" "$@"')
+    with Forked(prefix, PYTHON, cwd="/") as forked:
+        yield forked
 
 
 class Copy:
     """Directories that programs find in the place of the host's."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, forked: Forked) -> None:
         self.directory = directory
+        self.forked = forked
         self.bound: list[tuple[Path, Path]] = []
         for name in ("systemd/system", "polkit-1/rules.d", "tmpfiles.d", "default"):
             (directory / "etc" / name).mkdir(parents=True)
@@ -43,21 +78,19 @@ class Copy:
             (directory / name).mkdir(parents=True)
         for name in ("etc", "var/log", "run"):
             self.bind(directory / name, Path("/") / name)
-        # Its environment names the package by its path.
-        (link,) = Path(sys.prefix).glob("lib/python3*/site-packages/parshall.pth")
-        (directory / link.name).write_text(f"{PLACE}/python\n")
-        self.bind(directory / link.name, PLACE / link.relative_to(ROOT))
+        self.bind(*bind_package(directory))
 
     def bind(self, mine: Path, theirs: Path) -> None:
         """Let programs find `mine` in the place of `theirs`."""
         self.bound.append((mine, theirs))
 
+    def binds(self) -> list[str]:
+        """Return what lets a program see the directories."""
+        return [f"mount --bind {mine} {theirs}" for mine, theirs in self.bound]
+
     def words(self, *words: str | Path) -> list[str]:
         """Return a command that runs another one here."""
-        binds = ["mount -t tmpfs -o mode=755 none /opt", f"mkdir {PLACE}", f"mount --bind {ROOT} {PLACE}"]
-        binds += [f"mount --bind {mine} {theirs}" for mine, theirs in self.bound]
-        script = " && ".join([*binds, f"exec {shlex.join(map(str, words))}"])
-        return ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script]
+        return apart(*PLACED, *self.binds(), f"exec {shlex.join(map(str, words))}")
 
     def run(self, *words: str | Path) -> "subprocess.CompletedProcess[str]":
         """Run a command here."""
@@ -67,7 +100,7 @@ class Copy:
 
     def doctor(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Run the command here."""
-        return self.run(*PARSHALL, "doctor", *words)
+        return self.forked.run("doctor", *words, mounts="\n".join(self.binds()))
 
     def files(self) -> dict[str, tuple[int, int, bytes]]:
         """Return mode, group and content of all files and directories, but for those of groups."""
@@ -93,9 +126,9 @@ class Copy:
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Copy:
+def copy(tmp_path: Path, forked: Forked) -> Copy:
     """Make directories of a host's own."""
-    return Copy(tmp_path)
+    return Copy(tmp_path, forked)
 
 
 def test_what_is_granted_is_taken_back(copy: Copy) -> None:

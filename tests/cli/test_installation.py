@@ -4,10 +4,12 @@ import json
 import re
 import shutil
 import subprocess
-import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from forked import Forked
 
 import parshall
 from parshall.cli.main import USAGE
@@ -48,21 +50,22 @@ OF_THE_KERNEL = [name for name in COMMANDS if name != "mcp" and (RULES[name].nee
 ALL = [line for name in COMMANDS for line in LINES[name]]
 
 
-def run(line: str, place: Path, *, package: Path | None = None, prefix: tuple[str, ...] = ()):
-    """Run a line of the command, of another copy of the package."""
-    (place / "x.sizes").write_text("64 3\n1500 1\n")
-    environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(place), "PYTHONSAFEPATH": "1"}
-    if package is not None:
-        environment["PYTHONPATH"] = str(package)
-    return subprocess.run(
-        [*prefix, sys.executable, "-m", "parshall", *line.split()],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        cwd=place,
-        env=environment,
-        timeout=120,
-    )
+@pytest.fixture(scope="module")
+def run() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Return a function that runs a line of the command, of another copy of the package or behind a prefix."""
+    started: dict[tuple[Path | None, tuple[str, ...]], Forked] = {}
+    with ExitStack() as stack:
+
+        def run(line: str, place: Path, *, package: Path | None = None, prefix: tuple[str, ...] = ()):
+            (place / "x.sizes").write_text("64 3\n1500 1\n")
+            if (package, prefix) not in started:
+                environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONSAFEPATH": "1"}
+                if package is not None:
+                    environment["PYTHONPATH"] = str(package)
+                started[package, prefix] = stack.enter_context(Forked(prefix, env=environment))
+            return started[package, prefix].run(*line.split(), cwd=place, environment={"HOME": str(place)})
+
+        yield run
 
 
 def one_line(answer: subprocess.CompletedProcess[str]) -> str:
@@ -124,7 +127,7 @@ WITHOUT_LIBPCAP = ["path --duration 1", "model run linux-napi --duration 0.001",
 
 
 @pytest.mark.parametrize("line", long_except(WITHOUT_LIBPCAP, ALL))
-def test_without_libpcap_a_command_works_or_says_so(line, without_libpcap, tmp_path):
+def test_without_libpcap_a_command_works_or_says_so(run, line, without_libpcap, tmp_path):
     answer = run(line, tmp_path, package=without_libpcap)
     if line == "cpu -- true" or line == "model list":
         assert answer.returncode == 0, answer.stderr
@@ -143,7 +146,7 @@ def test_without_libpcap_a_command_works_or_says_so(line, without_libpcap, tmp_p
 
 
 @pytest.mark.parametrize("line", ALL)
-def test_without_the_kernel_side_a_command_works_or_says_so(line, for_analysis, tmp_path):
+def test_without_the_kernel_side_a_command_works_or_says_so(run, line, for_analysis, tmp_path):
     answer = run(line, tmp_path, package=for_analysis)
     name = line.split()[0]
     if line == "doctor" or line == "doctor --clean":
@@ -171,7 +174,7 @@ def test_without_the_kernel_side_a_command_works_or_says_so(line, for_analysis, 
         ("net_admin", LINES["tcp"][0], "CAP_NET_ADMIN"),
     ],
 )
-def test_root_without_capabilities_gets_the_missing_ones(root, dropped, line, missing, tmp_path):
+def test_root_without_capabilities_gets_the_missing_ones(run, root, dropped, line, missing, tmp_path):
     if shutil.which("setpriv") is None:
         pytest.skip("needs setpriv")
     answer = run(line, tmp_path, prefix=("setpriv", f"--bounding-set=-{dropped}"))
@@ -182,7 +185,7 @@ def test_root_without_capabilities_gets_the_missing_ones(root, dropped, line, mi
 
 
 @pytest.mark.kernel
-def test_doctor_does_not_advise_root_to_become_root(root, tmp_path):
+def test_doctor_does_not_advise_root_to_become_root(run, root, tmp_path):
     answer = run("doctor", tmp_path, prefix=("setpriv", "--bounding-set=-all"))
     assert answer.returncode == 1
     assert "root lacks CAP_BPF" in answer.stdout
@@ -191,7 +194,7 @@ def test_doctor_does_not_advise_root_to_become_root(root, tmp_path):
 
 
 @pytest.mark.kernel
-def test_without_type_information_doctor_says_what_the_commands_do(root, tmp_path):
+def test_without_type_information_doctor_says_what_the_commands_do(run, root, tmp_path):
     hide = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /sys/kernel/btf && exec "$@"', "sh")
     answer = run("doctor --json", tmp_path, prefix=hide)
     assert answer.stderr == ""

@@ -91,28 +91,32 @@ def test_one_long_run_in_batches() -> None:
 
 
 def lossy_queue(tmp_path: Path) -> str:
-    """Write a model whose queue loses packets at any load."""
+    """Write a model whose queue loses packets at any load.
+
+    A plan warms up for a fifth of a second, in which a slow model has few packets.
+    """
     path = tmp_path / "model.json"
-    queue = {**GOOD["queues"][0], "service_ns": "exponential:mean=1us", "capacity_packets": 9}
-    path.write_text(json.dumps({**GOOD, "queues": [queue]}))
+    source = {**GOOD["sources"][0], "gap_ns": "poisson:mean=100us"}
+    queue = {**GOOD["queues"][0], "service_ns": "exponential:mean=50us", "capacity_packets": 9}
+    path.write_text(json.dumps({**GOOD, "sources": [source], "queues": [queue]}))
     return str(path)
 
 
 def test_a_wide_interval_of_a_plan_gives_a_warning(tmp_path: Path) -> None:
-    done = parshall("plan", lossy_queue(tmp_path), "--loss", "0.001", "--duration", "0.001")
+    done = parshall("plan", lossy_queue(tmp_path), "--loss", "0.001", "--duration", "0.05")
     assert done.returncode == 0, done.stderr
     assert "load_factor" in done.stdout and "low" in done.stdout and "high" in done.stdout
     assert "load_factor lies between" in done.stderr and "wide" in done.stderr
 
 
 def test_a_narrow_interval_of_a_plan_gives_none(tmp_path: Path) -> None:
-    done = parshall("plan", lossy_queue(tmp_path), "--loss", "0.01", "--duration", "0.1", "--json")
+    done = parshall("plan", lossy_queue(tmp_path), "--loss", "0.01", "--duration", "5", "--json")
     row = json.loads(done.stdout)
     assert not done.stderr and row["low"] <= row["load_factor"] <= row["high"] and row["confidence"] == 0.95
 
 
 def test_a_plan_without_loss_says_what_it_cannot_prove(tmp_path: Path) -> None:
-    done = parshall("plan", lossy_queue(tmp_path), "--loss", "0", "--duration", "0.001")
+    done = parshall("plan", lossy_queue(tmp_path), "--loss", "0", "--duration", "0.05")
     assert done.returncode == 0 and "packets was lost at" in done.stderr and len(done.stderr.splitlines()) == 1
 
 

@@ -1,11 +1,31 @@
 """Pages in a browser without a window."""
 
-import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@contextmanager
+def opened(browser: "Browser", path: Path, width_px: int = 1300) -> Iterator["Page"]:
+    """Yield a page with its figures drawn, in a browser that runs; the page must log nothing."""
+    with browser.new_context(viewport={"width": width_px, "height": 900}) as context:
+        page = context.new_page()
+        logged: list[str] = []
+        # The browser logs every request that the page's own policy refuses.
+        page.on("console", lambda message: logged.append(message.text))
+        page.on("pageerror", lambda error: logged.append(str(error)))
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-figures]")
+        yield page
+        assert logged == []
 
 
 def drawn(page: Path, width_px: int = 1300) -> str:
@@ -14,13 +34,6 @@ def drawn(page: Path, width_px: int = 1300) -> str:
     Windows have at least 500 pixels.
     """
     return _browse(page, f"--window-size={width_px},900", "--dump-dom")
-
-
-def printed_pages(page: Path) -> int:
-    """Return the number of sheets on which Chromium prints a page."""
-    pdf = page.parent / "printed.pdf"
-    _browse(page, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")
-    return len(re.findall(rb"/Type /Page$", pdf.read_bytes(), re.MULTILINE))
 
 
 def _browse(page: Path, *arguments: str) -> str:

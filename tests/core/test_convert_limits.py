@@ -35,16 +35,20 @@ _PEAK = """
 import re, sys
 from parshall.instruments.tcp_log import convert
 every = int(sys.argv[3]) or None
-rows = convert(sys.argv[1], sys.argv[2], "/dev/null", every_ns=every).rows
-print(rows, int(re.search("VmHWM:\\\\s+([0-9]+) kB", open("/proc/self/status").read())[1]) * 1024)
+for log in sys.argv[1].split(":"):
+    rows = convert(log, sys.argv[2], "/dev/null", every_ns=every).rows
+    print(rows, int(re.search("VmHWM:\\\\s+([0-9]+) kB", open("/proc/self/status").read())[1]) * 1024)
 """
 
 
-def peak_bytes(log: Path, name: str, every_ns: int = 0) -> tuple[int, int]:
-    """Return the rows of a conversion in a process of its own, and what this had resident at most."""
-    command = [sys.executable, "-c", _PEAK, log, name, str(every_ns)]
-    rows, peak = subprocess.run(command, capture_output=True, check=True, timeout=300).stdout.split()
-    return int(rows), int(peak)
+def peaks_bytes(logs: Iterable[Path], name: str, every_ns: int = 0) -> list[tuple[int, int]]:
+    """Convert logs one after another in a process of its own.
+
+    Return the rows of each, and what the process had resident at most until then.
+    """
+    command = [sys.executable, "-c", _PEAK, ":".join(map(str, logs)), name, str(every_ns)]
+    lines = subprocess.run(command, capture_output=True, check=True, timeout=300, text=True).stdout.splitlines()
+    return [(int(rows), int(peak)) for rows, peak in map(str.split, lines)]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,7 @@ def small_and_large(tmp_path_factory) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize(("name", "every_ns"), [*((name, 0) for name in FORMATS), ("web10g", 10**9)])
 def test_memory_does_not_grow_with_the_log(small_and_large, name, every_ns):
-    small, large = (peak_bytes(path, name, every_ns) for path in small_and_large)
+    small, large = peaks_bytes(small_and_large, name, every_ns)
     if not every_ns:
         assert (small[0], large[0]) == (BATCHES * BATCH_ROWS, 10 * BATCHES * BATCH_ROWS)
     # Kept rows would take at least 160 bytes each, that is 47 MB more.

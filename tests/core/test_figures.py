@@ -44,6 +44,7 @@ def rows_of(log: MadeLog, count_max: int) -> pl.DataFrame:
     return reduction.cells(bins)
 
 
+@settings(max_examples=40)
 @given(ROWS, st.integers(1, 100), st.sampled_from([1, 7, None]))
 def test_the_extremes_of_every_flow_survive(rows, count_max, batch_rows):
     reduced = rows_of(log_with(rows, batch_rows), count_max)
@@ -139,6 +140,7 @@ def test_missing_values_are_not_drawn():
     assert cells["ssthresh_last"].drop_nulls().to_list() == [7]
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 2**24), min_size=2, max_size=100),
     st.integers(0, 2**32 - 1),
@@ -239,8 +241,9 @@ def test_a_limit_beyond_the_axis_leaves_the_picture_and_makes_it_no_larger():
         )
         drawing = image_of(cwnd.chart.to_dict(), ".svg")
         sizes.add(re.match(r'<svg[^>]* width="(\d+)" height="(\d+)"', drawing).groups())
-        assert image_of(cwnd.chart.to_dict(), ".png")
     assert len(sizes) == 1, sizes
+    # The last is the farthest.
+    assert image_of(cwnd.chart.to_dict(), ".png")
 
 
 def test_one_record_is_a_point_and_no_record_no_figure():
@@ -250,9 +253,10 @@ def test_one_record_is_a_point_and_no_record_no_figure():
     assert figures(table.slice(0, 0)) == []
 
 
-def test_a_million_records_of_a_hundred_flows_become_few_rows():
-    table = many_flows(100, 10_000, np.random.default_rng(7))
+def test_many_records_of_a_hundred_flows_become_few_rows():
+    table = many_flows(100, 4000, np.random.default_rng(7))
     for figure in figures(table):
+        # More than 13 MB without a limit, but for throughput.
         assert len(figure.chart.to_json(indent=None)) < 1_500_000
 
 
@@ -285,7 +289,7 @@ def test_the_band_covers_bins_with_records_and_nothing_between():
     assert sum(map(float, boxes)) < 0.02 * frame.WIDTH_PX
 
 
-@pytest.mark.parametrize("lost", [0, 1, 3, 6, 7, 100])
+@pytest.mark.parametrize("lost", long_except([0, 1, 6, 7], [0, 1, 3, 6, 7, 100]))
 def test_the_axis_of_retransmissions_has_whole_numbers(lost):
     table = records([1] * 3, [0, 50 * NS_PER_S, 100 * NS_PER_S], snd_nxt=[0, 5, 10], total_retrans=[0, 0, lost])
     (loss,) = [figure for figure in figures(table) if figure.name == "loss"]
@@ -369,12 +373,6 @@ def test_equal_addresses_alone_do_not_match_two_ends():
     assert ends_of(CLIENT | this[0], CLIENT | this[0]) == {1: ALONE, 2: ALONE}
 
 
-def specification(table: pa.Table, name: str) -> str:
-    """Return a figure as SVG."""
-    (figure,) = [figure for figure in figures(table) if figure.name == name]
-    return vl_convert.vegalite_to_svg(figure.chart.to_dict())
-
-
 def short_and_long() -> pa.Table:
     """Return two long flows among 150 that have three records each."""
     generator = np.random.default_rng(8)
@@ -417,9 +415,10 @@ def test_the_legend_has_no_entry_for_marks_that_are_not_drawn():
         srtt_us=[6000, 6000, 0, 0],
         min_rtt_us=[5900, 5900, None, None],
     )
-    drawing = specification(quiet, "rtt")
-    assert "40002" in specification(quiet, "cwnd") and "40002" not in drawing
-    assert "Dashed" not in next(figure.caption for figure in figures(quiet) if figure.name == "cwnd")
+    found = {figure.name: figure for figure in figures(quiet)}
+    of_windows, of_times = (vl_convert.vegalite_to_svg(found[name].chart.to_dict()) for name in ("cwnd", "rtt"))
+    assert "40002" in of_windows and "40002" not in of_times
+    assert "Dashed" not in found["cwnd"].caption
 
 
 def rows_in(layer: dict[str, Any], whole: dict[str, Any]) -> pl.DataFrame:
@@ -454,7 +453,7 @@ def test_a_line_breaks_where_a_flow_was_silent_and_not_where_it_is_slow():
     assert "A line breaks where a flow had no record for more than 10 bins." in figure.caption
 
 
-@pytest.mark.parametrize("flows", [40, FLOWS_MAX + 30])
+@pytest.mark.parametrize("flows", long_except([FLOWS_MAX + 30], [40, FLOWS_MAX + 30]))
 def test_a_crowd_has_its_sum_and_the_largest_flows_by_name(flows, monkeypatch):
     monkeypatch.setattr(reduction, "_BATCH_ROWS", 500)
     table = many_flows(flows, 20, np.random.default_rng(4), span_s=10)

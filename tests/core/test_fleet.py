@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from made_log import RETRANSMISSIONS, ledger_of, log_of, many_flows
-from test_model_cluster import Cluster, ended, started
+from test_model_cluster import Cluster, complete, ended, started
 from written_log import batch_of, flow_row, random_columns, write_log
 
 import parshall
@@ -28,7 +28,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.fleet import Fleet
 from parshall.fleet.shipping import Shipper, files_of_log
 from parshall.host.rotation import Rotation
-from parshall.report import digest, digest_of_many, write_report
+from parshall.report import digest, digest_of_many, document, write_report
 
 HOUR_NS = 3_600_000_000_000
 DAY_NS = int(datetime(2026, 11, 28, tzinfo=UTC).timestamp()) * 10**9
@@ -106,7 +106,7 @@ def test_what_is_finished_is_sent_once_and_goes(tmp_path: Path, until: Callable[
     contents = {path.name: path.read_bytes() for path in (write_part(log.parent, number, 1) for number in (1, 2))}
     with Shipper(log, str(store), HOURLY, ship_as="web1", say=pytest.fail) as shipper:
         until("the first file is sent", lambda: shipper.account()["files_shipped"] == 1)
-        assert [path.name for path in files_of_log(log)] == ["flows.000002.arrow"]
+        until("it goes", lambda: [path.name for path in files_of_log(log)] == ["flows.000002.arrow"])
         contents["flows.000003.arrow"] = write_part(log.parent, 3, 1, last=True).read_bytes()
         until("the second file is sent", lambda: shipper.account()["files_shipped"] == 2)
         account = shipper.finish()
@@ -230,14 +230,17 @@ def test_a_name_belongs_to_one_machine(tmp_path: Path) -> None:
         assert len(files_of_log(log)) == 3
 
 
-def test_a_file_of_others_is_not_replaced(tmp_path: Path) -> None:
-    """The same name, another content: another log of this host that begins at the same time."""
+@pytest.mark.parametrize("is_as_long", [False, True])
+def test_a_file_of_others_is_not_replaced(tmp_path: Path, is_as_long: bool) -> None:
+    """The same name, another content: another log of this host that begins at the same time. None is taken as sent."""
     store = tmp_path / "store"
     shipped(host_log(tmp_path / "one", 1), store, "web1")
-    before = {path: path.read_bytes() for path in store.rglob("*.arrow")}
     directory = tmp_path / "two"
     directory.mkdir()
-    write_part(directory, 1, 2, last=True, rows=ROWS + 1)
+    part = write_part(directory, 1, 2, last=True, rows=ROWS + 1)
+    if is_as_long:
+        (store / "logs/host=web1/flows.20261128000000000.arrow").write_bytes(bytes(part.stat().st_size))
+    before = {path: path.read_bytes() for path in store.rglob("*.arrow")}
     account = shipped(directory / "flows.arrow", store, "web1")
     assert (
         account["files_waiting"] == 1
@@ -278,6 +281,13 @@ def made_fleet(tmp_path: Path, url: str | Path, hosts: int = 3) -> dict[str, Pat
     return logs
 
 
+@pytest.fixture
+def without_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let reports be pages only: tests of reports have their images, which take seconds."""
+    monkeypatch.setattr(document, "_write_images", lambda *_: {})
+    monkeypatch.setattr(document, "start_drawing", lambda: None)
+
+
 def without_times(page: Path) -> str:
     """Return a page without the line that says when it was written."""
     return "\n".join(line for line in page.read_text().split("\n") if "; report written" not in line)
@@ -312,7 +322,7 @@ def test_a_directory_is_the_logs_of_its_hosts(tmp_path: Path) -> None:
 
 
 def test_a_bucket_is_the_logs_of_its_hosts(tmp_path: Path, bucket: str) -> None:
-    logs = made_fleet(tmp_path, bucket)
+    logs = made_fleet(tmp_path, bucket, hosts=2)
     check_fleet(tmp_path, bucket, logs)
 
 
@@ -355,9 +365,10 @@ def test_a_time_chooses_files(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path) -> None:
-    logs = made_fleet(tmp_path, tmp_path / "store", hosts=4)
+    logs = made_fleet(tmp_path, tmp_path / "store", hosts=2)
     cluster = started(tmp_path)
     try:
+        complete(cluster, tmp_path)
         fleet = Fleet(tmp_path / "store")
         marks = tmp_path / "marks"
         marks.mkdir()
@@ -397,6 +408,7 @@ def kill_at_work(cluster: Cluster, marks: Path) -> None:
     (marks / "killed").touch()
 
 
+@pytest.mark.usefixtures("without_images")
 def test_commands_take_a_store(tmp_path: Path) -> None:
     store = tmp_path / "store"
     made_fleet(tmp_path, store, hosts=2)
@@ -424,6 +436,7 @@ def test_commands_take_a_store(tmp_path: Path) -> None:
     assert command("show", store, "--follow").returncode == 2
 
 
+@pytest.mark.usefixtures("without_images")
 def test_damage_names_the_file_in_the_store(tmp_path: Path) -> None:
     store = tmp_path / "store"
     made_fleet(tmp_path, store, hosts=1)
@@ -436,6 +449,7 @@ def test_damage_names_the_file_in_the_store(tmp_path: Path) -> None:
     assert shown.stderr.count("\n") == 1
 
 
+@pytest.mark.usefixtures("without_images")
 def test_files_of_two_machines_are_no_gap(tmp_path: Path) -> None:
     """Copies of one image, with one ID and one name: the report says what it is."""
     store = tmp_path / "store"
@@ -491,6 +505,7 @@ def test_a_day_of_64_hosts(tmp_path: Path, bucket: str) -> None:
         assert shipped(host_log(tmp_path / "sent" / host, seed, hours=24), bucket, host)["files_shipped"] == 24
     cluster = started(tmp_path)
     try:
+        complete(cluster, tmp_path)
         check_fleet(tmp_path, bucket, logs, cluster.address)
     finally:
         ended(cluster)

@@ -1,5 +1,6 @@
 """The page of what runs, in a browser: what a person sees and does."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from parshall.live.saved import Saved
 from parshall.live.server import Server
 from parshall.live.view import View
 from parshall.live.watch import Watch
+from suites import long_except
 
 SIZES = {"wide": (1300, 900), "middle": (800, 900), "phone": (390, 800)}
 
@@ -109,8 +111,10 @@ def test_names_of_others_are_text(opened: Page) -> None:
     assert opened.locator("img").count() == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    long_except([("wide", "light"), ("phone", "dark")], itertools.product(SIZES, ("light", "dark"))),
+)
 def test_the_page_has_room_and_is_accessible(opened: Page, size: str, scheme: Any) -> None:
     width, height = SIZES[size]
     opened.set_viewport_size({"width": width, "height": height})

@@ -16,6 +16,7 @@ from threading import Thread
 import pytest
 from distributed import Client
 
+import in_process
 from parshall.errors import ParshallError, UsageError
 from parshall.model.cluster import map_in_order
 from parshall.model.sweep import sweep
@@ -53,12 +54,17 @@ def started(directory: Path) -> Cluster:
             cluster.address = json.loads(found.read_text())["address"]
         except (OSError, ValueError):
             time.sleep(0.02)
-    for number in range(WORKERS):
-        own = ["--nthreads", "1", "--no-nanny", "--name", str(number), "--local-directory", str(directory)]
-        cluster.workers.append(dask("worker", *own, *common, log=log))
+    return cluster
+
+
+def complete(cluster: Cluster, directory: Path) -> None:
+    """Start workers in the place of those that a test killed."""
+    cluster.workers = [worker for worker in cluster.workers if worker.poll() is None]
+    while len(cluster.workers) < WORKERS:
+        own = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(directory)]
+        cluster.workers.append(dask("worker", cluster.address, *own, log=directory / "log"))
     with Client(cluster.address, timeout=60) as client:
         client.wait_for_workers(WORKERS, timeout=60)
-    return cluster
 
 
 def ended(cluster: Cluster) -> None:
@@ -67,11 +73,24 @@ def ended(cluster: Cluster) -> None:
         process.wait()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = started(tmp_path)
+@pytest.fixture(scope="module")
+def _clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Cluster, Path]]]:
+    """The cluster of all tests, and those before it whose scheduler a test killed."""
+    made: list[tuple[Cluster, Path]] = []
     yield made
-    ended(made)
+    for cluster, _ in made:
+        ended(cluster)
+
+
+@pytest.fixture
+def cluster(_clusters: list[tuple[Cluster, Path]], tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """A scheduler with all of its workers, which a test may kill."""
+    if not _clusters or _clusters[-1][0].scheduler.poll() is not None:
+        directory = tmp_path_factory.mktemp("cluster")
+        _clusters.append((started(directory), directory))
+    found, directory = _clusters[-1]
+    complete(found, directory)
+    return found
 
 
 def nobody() -> str:
@@ -106,11 +125,12 @@ def test_a_cluster_has_the_same_results_as_this_machine(cluster: Cluster) -> Non
     arguments = ["single-queue", "--over", "load_mbps=50,100", "--duration", "0.01", "--json"]
     done = command(*arguments, "--cluster", cluster.address)
     assert done.returncode == 0 and not done.stderr, done.stderr
-    assert json.loads(done.stdout) == json.loads(command(*arguments).stdout)
+    here = in_process.parshall("model", "sweep", *arguments)
+    assert json.loads(done.stdout) == json.loads(here.stdout)
 
 
 def test_a_killed_worker_does_not_end_a_sweep(cluster: Cluster) -> None:
-    over = {"load_mbps": [float(load) for load in range(100, 500, 20)]}
+    over = {"load_mbps": [float(load) for load in range(100, 500, 40)]}
     options = {**OPTIONS, "duration_s": 0.2}
 
     def kill_one(done: int, _: int) -> None:

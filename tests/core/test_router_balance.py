@@ -116,7 +116,9 @@ ROUTERS = {
 
 @cache
 def calibration_of(name: str) -> Calibration:
-    return ROUTERS[name].calibration(1)
+    router = ROUTERS[name]
+    # Rare stalls need more packets for as many of them.
+    return router.calibration(1, count=60_000 if 0 < router.stalls_per_s < 100 else 30_000)
 
 
 @pytest.mark.parametrize("name", ROUTERS)
@@ -198,10 +200,10 @@ def test_the_share_of_stretches_that_lose_packets_is_held_where_none_was_seen() 
     found = known(**parts, link_ns=0.0, transfer_ns=0.0, send_ns=0.0)
     holding = [
         forecast(found, pps, duration_s=duration_s, draws=19, seed=1 + 19 * seed).holding(Limits(0.0))
-        for seed in range(30)
+        for seed in range(15)
     ]
-    assert sum(count == of for count, of in holding) > 20
-    assert sum(low <= true <= high for low, high in map(holding_interval, holding)) >= 28
+    assert sum(count == of for count, of in holding) > 10
+    assert sum(low <= true <= high for low, high in map(holding_interval, holding)) >= 14
 
 
 def test_runs_that_lost_packets_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +286,7 @@ def dispersion(begins_ns: np.ndarray, span_ns: float, window_ns: float = 5e6) ->
 @cache
 def grouped_calibration() -> Calibration:
     router = Known(lambda random, count: np.full(count, 1_000.0), 1_000.0, wake=5_000.0, stall_process=grouped)
-    return router.calibration(9, repeats=8, count=100_000)
+    return router.calibration(9, repeats=8, count=50_000)
 
 
 def test_stalls_that_come_in_groups_are_drawn_in_groups() -> None:

@@ -30,6 +30,8 @@ def study_of(name: str) -> Study:
 def table_of(name: str, values: Values, random: np.random.Generator | None = None, repeats: int = 3) -> Table:
     """Return a table of a study whose repeats all have the same values, or vary at random around them."""
     study = study_of(name)
+    # Asking a study for its factors goes through all its levels.
+    absent = dict.fromkeys(study.factors)
     rows = []
     for repeat in range(repeats):
         common = random.normal(0, REPEAT_SPREAD) if random else 0.0
@@ -38,7 +40,7 @@ def table_of(name: str, values: Values, random: np.random.Generator | None = Non
             if random:
                 found = {key: value * np.exp(common + random.normal(0, RUN_SPREAD)) for key, value in found.items()}
             done = {"repeat": repeat, "control": "", "status": "done"}
-            rows.append({**done, **dict.fromkeys(study.factors), **level, **found})
+            rows.append({**done, **absent, **level, **found})
     frame = pl.DataFrame(rows, infer_schema_length=None).with_row_index("run")
     return Table(study, frame, [])
 

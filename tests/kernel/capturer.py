@@ -30,6 +30,8 @@ RUN_DIRECTORY = Path("/run/parshall")
 # An EtherType for experiments (IEEE 802), which no host answers.
 EXPERIMENT = 0x88B5
 _numbers = itertools.count(1)
+# Bytes that count up, more than any frame has.
+_COUNTING = bytes(range(256)) * 257
 
 Packets = list[tuple[int, bytes]]
 
@@ -185,8 +187,8 @@ def written_frames(path: Path, kinds: Iterable[int] = (EXPERIMENT,)) -> int:
 def frame(number: int, frame_bytes: int, kind: int = EXPERIMENT, destination: str = "ff:ff:ff:ff:ff:ff") -> bytes:
     """An Ethernet frame whose bytes follow from its number."""
     head = bytes.fromhex(destination.replace(":", "")) + bytes.fromhex("027073ffffff") + kind.to_bytes(2, "big")
-    body = number.to_bytes(4, "big") + bytes((number + offset) & 0xFF for offset in range(frame_bytes - 18))
-    return head + body
+    first = number & 0xFF
+    return head + number.to_bytes(4, "big") + _COUNTING[first : first + frame_bytes - 18]
 
 
 class Sender:

@@ -27,13 +27,12 @@ from capturer import (
     frame,
     packets_of,
     ring_name,
-    run,
     subscribers_of,
     total,
     written_frames,
 )
 from carrier import has_carrier
-from test_capture_rings import Place, numbers_of, place
+from test_capture_rings import Place, numbers_of, place, run
 from threads import cpu_s, pauses, threads_named
 
 import parshall

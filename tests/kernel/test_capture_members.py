@@ -28,6 +28,9 @@ from capturer import (
 )
 from hostile_member import JOIN, LIST, MEMBER, PART_BYTES, KeeperConnection, attack
 
+import in_process
+from suites import long_except
+
 pytestmark = pytest.mark.kernel
 GROUP = grp.getgrgid(MEMBER).gr_name
 # Maximum of one member, as in docs/promises.md.
@@ -37,6 +40,8 @@ CAPABILITIES = 1 << 12 | 1 << 21 | 1 << 38 | 1 << 39
 OTHER_MEMBER = MEMBER - 1
 # ldh [12]; jeq #EXPERIMENT, 0, 1; ret #96; ret #0
 PROGRAM = [0x28 << 48 | 12, 0x15 << 48 | 1 << 32 | EXPERIMENT, 6 << 48 | 96, 6 << 48]
+# Half a ring.
+MANY_FRAMES = [frame(number, 1000) for number in range(500)]
 UNKNOWN_INSTRUCTION = 0xFFFF << 48
 
 
@@ -63,15 +68,15 @@ def member_connections(ring: str, count: int) -> Iterator[list[KeeperConnection]
 
 
 def assert_complete(capture: Capturer, sender: Sender, until: Any) -> None:
-    """Send six times half a ring, then end the capture: its file must have every packet."""
+    """Send more than a ring holds, by halves, then end the capture: its file must have every packet."""
     file = Path(capture.process.args[capture.process.args.index("-w") + 1])
-    for batch in range(1, 7):
-        sender.send([frame(number, 1000) for number in range(500)])
+    for batch in range(1, 4):
+        sender.send(MANY_FRAMES)
         until("it has been written", lambda batch=batch: file.stat().st_size > batch * 500_000)
     ended = capture.end()
     assert ended.returncode == 0, ended.stderr
     (subscriber,) = account_of(ended)["subscribers"]
-    assert total(subscriber, "logged") >= 3000
+    assert total(subscriber, "logged") >= 3 * len(MANY_FRAMES)
     assert total(subscriber, "dropped") == 0
 
 
@@ -108,7 +113,7 @@ def test_members_that_do_not_read_delay_no_others(ring: tuple[Capturer, Sender],
                 while True:
                     connection.send(LIST)
         # A keeper that waited for one of them would not answer in time.
-        listed = subprocess.run([PARSHALL, "capture", "--list", "--json"], capture_output=True, text=True, timeout=60)
+        listed = in_process.parshall("capture", "--list", "--json")
         (ours,) = (one for one in json.loads(listed.stdout) if capture.ring in str(one))
         assert "unreadable" not in ours
         assert_complete(capture, sender, until)
@@ -205,10 +210,11 @@ def test_the_keeper_has_only_the_privileges_it_needs(ring: tuple[Capturer, Sende
     assert_complete(capture, sender, until)
 
 
-def test_hostile_messages_change_nothing_for_others(ring: tuple[Capturer, Sender], until: Any) -> None:
+@pytest.mark.parametrize("count", long_except([500], [500, 5000]))
+def test_hostile_messages_change_nothing_for_others(ring: tuple[Capturer, Sender], until: Any, count: int) -> None:
     """Connections send anything, read now and then, and close at any moment."""
     capture, sender = ring
-    count = int(os.environ.get("PARSHALL_HOSTILE_MESSAGES", "1500"))
+    count = int(os.environ.get("PARSHALL_HOSTILE_MESSAGES", count))
     keeper = Path(f"/proc/{capture.keeper()}")
     _, answered = attack(capture.ring, Random(count), lambda sent_messages: sent_messages < count)
     assert answered > count / 10

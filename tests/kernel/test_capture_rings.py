@@ -23,12 +23,12 @@ from capturer import (
     packets_of,
     ring_name,
     rings,
-    run,
     subscribers_of,
     total,
     written_frames,
 )
 
+import in_process
 from parshall.instruments.capture import rings as listed_rings
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
@@ -66,6 +66,12 @@ def nothing_is_left(until: Any) -> Iterator[None]:
     yield
     prefix = f"test-{os.getpid()}-"
     until("all rings are gone", lambda: not [name for name in set(rings()) - before if name.startswith(prefix)])
+
+
+def run(host: Any, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Run `parshall capture` to its end, in this process, which saves the start of one."""
+    with host.enter():
+        return in_process.parshall("capture", *arguments)
 
 
 def numbers_of(path: Path) -> list[int]:
@@ -224,7 +230,8 @@ def test_the_account_counts_what_a_stopped_reader_loses(place: Place, until: Any
         with capture(place, until, files[1], join=creator.ring) as stopped:
             place.send(50)
             stopped.process.send_signal(signal.SIGSTOP)
-            for _ in range(15):
+            # Three times the capacity of the ring.
+            for _ in range(6):
                 place.send(400, frame_bytes=1400)
                 # A busy machine may keep the other reader from its CPU, too.
                 until("the other reads", lambda: policy == "slow" or written_frames(files[0]) == place.sent)
@@ -262,8 +269,8 @@ def test_a_slow_reader(place: Place, until: Any, tmp_path: Path, policy: str) ->
         capture(place, until, file, "--policy", policy, "--buffer", "1M") as creator,
         capture(place, until, fifo, join=creator.ring) as crawler,
     ):
-        # Six times the capacity of the ring, of which it reads a quarter in time.
-        for _ in range(500):
+        # Three times the capacity of the ring, of which it reads a quarter in time.
+        for _ in range(250):
             place.send(50)
             with suppress(BlockingIOError):
                 received.append(os.read(pipe, 4096))
@@ -293,7 +300,8 @@ def test_a_killed_reader_does_not_delay_the_others(place: Place, until: Any, tmp
             killed.process.send_signal(signal.SIGSTOP)
             killed.end(signal.SIGKILL)
             until("it has gone", lambda: len(subscribers_of(creator.ring)) == 1)
-        for _ in range(20):
+        # More than the capacity of the ring.
+        for _ in range(11):
             place.send(100, frame_bytes=1400)
             sent = place.sent
             # The rest waits for the next flush.
@@ -399,7 +407,7 @@ def state_of(process: int) -> str:
 
 def join_that_stands_still(place: Place, until: Any, creator: Capturer, file: Path) -> tuple[Any, int]:
     """Join with filters that take a while to load, and stop the process that loads them."""
-    ports = [f"port {(port * 7919) % 60_000 + 1}" for port in range(400)]
+    ports = [f"port {(port * 7919) % 60_000 + 1}" for port in range(200)]
     command = [PARSHALL, "capture", "--join", creator.ring]
     for number in range(10):
         # The last one takes what the test sends.

@@ -29,6 +29,8 @@ from capturer import (
 )
 from conversation import connection, transfer
 
+import in_process
+from parshall.instruments.capture import Capture, Output, Ring
 from suites import long_except
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
@@ -162,14 +164,16 @@ def only_numbered(tmp_path: Path, path: Path) -> Packets:
     return [(wire, captured) for wire, captured in packets_of(plain) if captured[12:14] == kind]
 
 
-def captured(pair: Pair, until: Any, tmp_path: Path, frames: list[bytes], *arguments: str) -> Packets:
-    """Send frames, and return the packets of the file that a capture of as many wrote."""
+def captured(
+    pair: Pair, until: Callable[..., None], tmp_path: Path, frames: list[bytes], hook: str, **output: Any
+) -> Packets:
+    """Send frames, and return the packets of the file that a capture of as many wrote, in this process."""
     file = tmp_path / "ours.pcapng"
-    words = ("--direction", "in", "--count", str(len(frames)), "--filter", f"ether proto {EXPERIMENT}", *arguments)
-    with Capturer(until, pair.right, "-i", pair.interface, "--write", file, *words) as capture:
+    ring = Ring([pair.interface], netns=pair.right.namespace, hook=hook, direction="in")
+    with Capture([Output(file, f"ether proto {EXPERIMENT}", **output)], ring, count=len(frames)) as capture:
         pair.senders[0].send(frames)
-        result = capture.end(number=None)
-    assert result.returncode == 0, result.stderr
+        until("it has its count", lambda: capture.status()["has_ended"])
+    assert capture.summary.failure is None
     return packets_of(file)
 
 
@@ -180,7 +184,7 @@ def test_a_packet_of_every_length_is_whole(pair: Pair, until: Any, tmp_path: Pat
     if hook == "tcx":
         skip_without_tcx()
     frames = [frame(length, length) for length in range(18, 2200)]
-    assert captured(pair, until, tmp_path, frames, "--hook", hook) == [(len(one), one) for one in frames]
+    assert captured(pair, until, tmp_path, frames, hook) == [(len(one), one) for one in frames]
 
 
 SNAPLENS = (1, 31, 32, 33, 63, 64, 65, 1513)
@@ -190,7 +194,7 @@ QUICK_SNAPLENS = [*product(["xdp"], SNAPLENS), ("tcx", 1), ("tcx", 33), ("tcx", 
 @pytest.mark.parametrize(("hook", "snaplen"), long_except(QUICK_SNAPLENS, product(["tcx", "xdp"], SNAPLENS)))
 def test_a_snapshot_has_exactly_snaplen_bytes(pair: Pair, until: Any, tmp_path: Path, hook: str, snaplen: int) -> None:
     frames = numbered(100)
-    packets = captured(pair, until, tmp_path, frames, "--hook", hook, "--snaplen", str(snaplen))
+    packets = captured(pair, until, tmp_path, frames, hook, snaplen=snaplen)
     assert packets == [(len(one), one[:snaplen]) for one in frames]
 
 
@@ -199,7 +203,7 @@ def test_a_snapshot_has_exactly_snaplen_bytes(pair: Pair, until: Any, tmp_path: 
 def test_jumbo_frames_are_whole(pair: Pair, until: Any, tmp_path: Path, hook: str) -> None:
     """On XDP they come in several buffers."""
     frames = [frame(number, 9014 - number * 37) for number in range(200)]
-    assert captured(pair, until, tmp_path, frames, "--hook", hook) == [(len(one), one) for one in frames]
+    assert captured(pair, until, tmp_path, frames, hook) == [(len(one), one) for one in frames]
 
 
 def test_packets_of_an_interface_without_link_layer_are_whole(bed: Any, until: Any, tmp_path: Path) -> None:
@@ -353,6 +357,7 @@ def test_socket_captures_write_the_same_packets(pair: Pair, until: Any, tmp_path
 
 def test_socket_captures_have_no_rings(pair: Pair, tmp_path: Path) -> None:
     for arguments in (["--join", "ring"], ["-i", pair.interface, "--name", "ring"]):
-        result = run(pair.right, *arguments, "--backend", "af-packet", "-w", tmp_path / "x.pcapng")
+        with pair.right.enter():
+            result = in_process.parshall("capture", *arguments, "--backend", "af-packet", "-w", tmp_path / "x.pcapng")
         assert result.returncode == 2
         assert result.stderr.startswith("parshall: capture: --backend af-packet: ")

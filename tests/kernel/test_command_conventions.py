@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conversation import connection, transfer
 
+import in_process
 import parshall
 from parshall.instruments.tcp import TcpLog
 
@@ -33,9 +34,9 @@ MEASURING = {
 }
 
 
-def command_of(name: str, xdp_link: Any, directory: Path) -> tuple[list[str | Path], str]:
+def command_of(name: str, standing_xdp_link: Any, directory: Path) -> tuple[list[str], str]:
     """Return a command that measures at a link of this test, and its first line."""
-    sender, receiver, link = xdp_link
+    sender, receiver, link = standing_xdp_link
     words, says = MEASURING[name]
     values = {
         "dir": directory,
@@ -45,13 +46,15 @@ def command_of(name: str, xdp_link: Any, directory: Path) -> tuple[list[str | Pa
         "netns": receiver.namespace,
     }
     line = f"parshall: {words[0]}: started, {says.format(**values)}"
-    return [PARSHALL, *(word.format(**values) for word in words)], line
+    return [word.format(**values) for word in words], line
 
 
 @pytest.mark.parametrize("name", MEASURING)
-def test_a_line_reports_the_start(xdp_link: Any, name: str, tmp_path: Path) -> None:
-    command, line = command_of(name, xdp_link, tmp_path)
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+def test_a_line_reports_the_start(standing_xdp_link: Any, name: str, tmp_path: Path) -> None:
+    command, line = command_of(name, standing_xdp_link, tmp_path)
+    with subprocess.Popen(
+        [PARSHALL, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             first = process.stderr.readline()
             process.send_signal(signal.SIGINT)
@@ -62,10 +65,10 @@ def test_a_line_reports_the_start(xdp_link: Any, name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["tcp", "capture", "gen", "cpu"])
-def test_quiet_prints_nothing(xdp_link: Any, name: str, tmp_path: Path) -> None:
-    command, _ = command_of(name, xdp_link, tmp_path)
+def test_quiet_prints_nothing(standing_xdp_link: Any, name: str, tmp_path: Path) -> None:
+    command, _ = command_of(name, standing_xdp_link, tmp_path)
     command += ["--quiet", "-d", "200ms", *(["-a"] if name == "cpu" else [])]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    result = in_process.parshall(*command)
     assert (result.returncode, result.stderr) == (0, "")
 
 
@@ -97,8 +100,8 @@ def test_a_log_of_another_namespace_sees_nothing(ends: Any, tmp_path: Path) -> N
     assert log.stop().flows == 0
 
 
-def test_a_ring_of_a_namespace_is_joined_from_another(xdp_link: Any, tmp_path: Path, until: Any) -> None:
-    sender, receiver, link = xdp_link
+def test_a_ring_of_a_namespace_is_joined_from_another(standing_xdp_link: Any, tmp_path: Path, until: Any) -> None:
+    sender, receiver, link = standing_xdp_link
     name = f"netns-{os.getpid()}"
     where = ["-i", link.interface(receiver), "--netns", receiver.path, "--name", name]
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -107,10 +110,8 @@ def test_a_ring_of_a_namespace_is_joined_from_another(xdp_link: Any, tmp_path: P
         assert "started" in first.stderr.readline()
         with subprocess.Popen([PARSHALL, "capture", "--join", name, "-w", files[1], "--json"], **pipe) as second:
             assert "started" in second.stderr.readline()
-            sent = subprocess.run(
-                [PARSHALL, "gen", "-i", link.interface(sender), "--netns", sender.namespace, "-c", "1k", "--json"],
-                capture_output=True, text=True, timeout=60,
-            )  # fmt: skip
+            words = ["-i", link.interface(sender), "--netns", sender.namespace, "-c", "1k", "--json"]
+            sent = in_process.parshall("gen", *words)
             assert json.loads(sent.stdout)["arrived"] == 1000
             ledgers = []
             for process in (second, first):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import in_process
 from output_schemas import validated
 from suites import long_except
 
@@ -165,7 +166,7 @@ def test_the_tour_runs_where_no_cgroups_are_mounted(bed, tmp_path):
 
 @pytest.mark.parametrize("duration", ["0", "-1", "1e9", "soon"])
 def test_a_wrong_duration_is_a_usage_error_in_one_line(tmp_path, duration):
-    ended = demo("--duration", duration, "-o", tmp_path / "none")
+    ended = in_process.parshall("demo", "--duration", duration, "-o", tmp_path / "none")
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
     assert "--duration" in ended.stderr

@@ -17,6 +17,7 @@ import pytest
 from carrier import has_carrier
 from wire import SOURCE_MAC, departures, gen, generator, said_after_ctrl_c, tapped
 
+import in_process
 from parshall.cli.gen_text import account_lines
 from parshall.errors import ParshallError, UsageError
 from suites import long_except
@@ -79,15 +80,15 @@ def test_the_packets_of_the_seed_arrive(standing_xdp_link, name, pace, backend):
     assert promised == frames
 
 
-def test_a_checksum_of_udp_that_comes_to_0_is_sent_as_ffff(xdp_link, tmp_path, until):
+def test_a_checksum_of_udp_that_comes_to_0_is_sent_as_ffff(standing_xdp_link, tmp_path, until):
     """RFC 768: 0 means that there is none. One stamp of 65,536 comes to it."""
-    _, receiver, link = xdp_link
+    _, receiver, link = standing_xdp_link
     file = tmp_path / "extreme.pcap"
     extremes = "udp[6:2] = 0 or udp[6:2] = 0xffff"
     command = ["tcpdump", "-n", "-U", "-Z", "root", "-i", link.interface(receiver), "-w", file, extremes]
     tcpdump = receiver.popen(command, stderr=subprocess.PIPE, text=True)
     assert any("listening on" in line for line in iter(tcpdump.stderr.readline, ""))
-    account = generator(xdp_link, sizes="64", stamp=True, count=1_000_000).wait().account
+    account = generator(standing_xdp_link, sizes="64", stamp=True, count=1_000_000).wait().account
     assert account["arrived"] > 500_000
     until("some came to it", lambda: file.exists() and file.stat().st_size > 24)
     tcpdump.send_signal(signal.SIGINT)
@@ -112,9 +113,9 @@ def test_sockets_send_packets_longer_than_a_page(xdp_link, tap, backend):
     assert tap(300) == [frame for _, frame in _native.planned_frames(json.dumps(run.request), [0] * 300)]
 
 
-def test_every_backend_gives_the_same_digest(xdp_link):
+def test_every_backend_gives_the_same_digest(standing_xdp_link):
     ways = ("xdp", "af-packet", "af-xdp")
-    runs = [generator(xdp_link, sizes="imix", count=5000, seed=8, backend=backend).wait() for backend in ways]
+    runs = [generator(standing_xdp_link, sizes="imix", count=5000, seed=8, backend=backend).wait() for backend in ways]
     assert len({run.digest for run in runs}) == 1
     assert [run.account["arrived"] for run in runs] == [5000] * 3
 
@@ -130,8 +131,12 @@ def test_sockets_send_to_a_peer_without_napi(xdp_link, backend):
     assert account["sent"] == account["arrived"] == 4000
 
 
-@pytest.mark.parametrize("pace", [{}, {"pps": 50e3}], ids=["flood", "paced"])
-@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+# Each way to send meets an interface that goes, by either pace; the rest of the matrix is long.
+FLOOD, PACED = {}, {"pps": 50e3}
+AN_INTERFACE_GOES = [(backend, pace) for pace in (FLOOD, PACED) for backend in ("xdp", "af-packet", "af-xdp")]
+
+
+@pytest.mark.parametrize(("backend", "pace"), long_except(AN_INTERFACE_GOES[:3], AN_INTERFACE_GOES))
 def test_an_interface_that_goes_down_ends_the_run_with_its_account(xdp_link, until, backend, pace):
     sender, _, link = xdp_link
     run = generator(xdp_link, sizes="64", backend=backend, **pace)
@@ -143,8 +148,7 @@ def test_an_interface_that_goes_down_ends_the_run_with_its_account(xdp_link, unt
     assert account["sent"] == account["arrived"] + account["lost"] > 500
 
 
-@pytest.mark.parametrize("pace", [{}, {"pps": 50e3}], ids=["flood", "paced"])
-@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+@pytest.mark.parametrize(("backend", "pace"), long_except(AN_INTERFACE_GOES[3:], AN_INTERFACE_GOES))
 def test_an_interface_that_is_removed_ends_the_run_with_its_account(xdp_link, until, backend, pace):
     sender, _, link = xdp_link
     run = generator(xdp_link, sizes="64", backend=backend, count=10**9, **pace)
@@ -213,8 +217,10 @@ def test_the_command_that_loses_its_interface_fails_and_gives_the_account(xdp_li
     assert json.loads(text)["error"] in errors
 
 
-def test_the_account_balances_and_the_digest_repeats(xdp_link):
-    accounts = [generator(xdp_link, count=30_000, sizes="thesis", seed=seed).wait().account for seed in (5, 5, 6)]
+def test_the_account_balances_and_the_digest_repeats(standing_xdp_link):
+    accounts = [
+        generator(standing_xdp_link, count=30_000, sizes="thesis", seed=seed).wait().account for seed in (5, 5, 6)
+    ]
     for account in accounts:
         assert account["requested"] == account["sent"] + account["not_sent"] == 30_000
         assert account["sent"] == account["arrived"] + account["lost"]
@@ -233,9 +239,8 @@ def test_a_fresh_veth_gets_packets_and_the_digest_of_any_other(bed):
         sender.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"])
         sender.run(["ip", "link", "set", "fresh0", "up"])
         receiver.run(["ip", "link", "set", "fresh1", "up"])
-        command = [sys.executable, "-m", "parshall", "gen", "-i", "fresh0", "--netns", sender.namespace]
-        command += ["--sizes", "thesis", "--count", "10k", "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        words = ["-i", "fresh0", "--netns", sender.namespace, "--sizes", "thesis", "--count", "10k", "--json"]
+        done = in_process.parshall("gen", *words)
         assert done.returncode == 0, done.stderr
         account = json.loads(done.stdout)
         assert (account["backend"], account["sent"], account["lost"]) == ("af-packet", 10_000, 0)
@@ -244,12 +249,12 @@ def test_a_fresh_veth_gets_packets_and_the_digest_of_any_other(bed):
     assert len(digests) == 1
 
 
-def test_losses_are_unknown_when_other_senders_share_the_interface(xdp_link):
+def test_losses_are_unknown_when_other_senders_share_the_interface(standing_xdp_link):
     from parshall.cli.gen_text import account_lines
 
     with (
-        generator(xdp_link, sizes="64", pps=2000, count=2000) as run,
-        generator(xdp_link, sizes="64", pps=2000, count=2000) as other,
+        generator(standing_xdp_link, sizes="64", pps=2000, count=2000) as run,
+        generator(standing_xdp_link, sizes="64", pps=2000, count=2000) as other,
     ):
         accounts = [run.wait().account, other.wait().account]
     for account in accounts:
@@ -260,24 +265,24 @@ def test_losses_are_unknown_when_other_senders_share_the_interface(xdp_link):
         assert "losses are unknown; it counted 0 as dropped" in text
 
 
-def test_a_run_that_is_stopped_gives_the_account_of_what_was_sent(xdp_link, until):
-    run = generator(xdp_link, sizes="imix", seed=3, pps=200e3)
+def test_a_run_that_is_stopped_gives_the_account_of_what_was_sent(standing_xdp_link, until):
+    run = generator(standing_xdp_link, sizes="imix", seed=3, pps=200e3)
     until("some packets were sent", lambda: run.status()["packets"] > 2000)
     run.stop()
     account = run.wait().account
     assert account["requested"] is None and account["sent"] > 2000
     assert account["sent"] == account["arrived"] + account["lost"]
-    again = generator(xdp_link, sizes="imix", seed=3, count=account["sent"]).wait().account
+    again = generator(standing_xdp_link, sizes="imix", seed=3, count=account["sent"]).wait().account
     assert again["digest"] == account["digest"]
 
 
-def test_more_packets_than_the_ring_holds(xdp_link):
-    account = generator(xdp_link, sizes="60", count=1_500_000, seed=1).wait().account
+def test_more_packets_than_the_ring_holds(standing_xdp_link):
+    account = generator(standing_xdp_link, sizes="60", count=1_500_000, seed=1).wait().account
     assert account["sent"] == 1_500_000 == account["arrived"] + account["lost"]
 
 
-def test_packets_leave_when_they_are_due(xdp_link, tmp_path):
-    account, times = departures(xdp_link, tmp_path / "log", sizes="64", count=10_000, pps=20e3)
+def test_packets_leave_when_they_are_due(standing_xdp_link, tmp_path):
+    account, times = departures(standing_xdp_link, tmp_path / "log", sizes="64", count=10_000, pps=20e3)
     assert set(np.diff(times.due_ns)) == {50_000}
     times.assert_punctual()
     gaps = account["gaps"]
@@ -285,9 +290,9 @@ def test_packets_leave_when_they_are_due(xdp_link, tmp_path):
     assert gaps["mean_ns"] == pytest.approx(np.diff(times.sent_ns).mean())
 
 
-def test_packets_due_at_the_same_time_leave_together(xdp_link, tmp_path):
+def test_packets_due_at_the_same_time_leave_together(standing_xdp_link, tmp_path):
     gap = "bursts:size=2,inside=0ns,period=100us"
-    account, times = departures(xdp_link, tmp_path / "log", sizes="64", count=10_000, gap=gap)
+    account, times = departures(standing_xdp_link, tmp_path / "log", sizes="64", count=10_000, gap=gap)
     assert set(np.diff(times.due_ns)[::2]) == {0} and set(np.diff(times.due_ns)[1::2]) == {100_000}
     times.assert_punctual()
     first, *_ = account["gaps"]["quantiles_ns"]
@@ -318,9 +323,9 @@ def test_it_refuses_before_it_sends(xdp_link):
         assert not isinstance(refusal.value, UsageError)
 
 
-def test_pktgen_sends_or_is_reported_missing(xdp_link):
-    command = gen(xdp_link, "--backend", "pktgen", "--sizes", "64", "--count", "1000")
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+def test_pktgen_sends_or_is_reported_missing(standing_xdp_link):
+    command = gen(standing_xdp_link, "--backend", "pktgen", "--sizes", "64", "--count", "1000")
+    result = in_process.parshall(*command[3:])
     if result.returncode == 0:
         assert "requested 1,000, sent 1,000" in result.stdout
     else:
@@ -369,14 +374,9 @@ def test_pktgen_that_is_stopped_reports_what_it_sent(xdp_link, tap, pktgen):
     assert account["elapsed_ns"] > 0.4e9
 
 
-def test_the_generator_refuses_other_than_test_interfaces(xdp_link):
-    sender, *_ = xdp_link
-    result = subprocess.run(
-        [sys.executable, "-m", "parshall", "gen", "-i", "lo", "--netns", str(sender.path), "--count", "5"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def test_the_generator_refuses_other_than_test_interfaces(standing_xdp_link):
+    sender, *_ = standing_xdp_link
+    result = in_process.parshall("gen", "-i", "lo", "--netns", sender.path, "--count", "5")
     assert result.returncode == 2
     assert "--yes-on lo" in result.stderr and result.stderr.count("\n") == 1
 
@@ -388,21 +388,23 @@ def test_ctrl_c_gives_the_account(xdp_link, tap):
     assert account["sent"] == account["arrived"] + account["lost"]
 
 
-def test_the_command_prints_its_account(xdp_link):
-    command = gen(xdp_link, "--sizes", "thesis", "--pps", "100k", "--gap", "poisson", "--count", "3000", "--seed", "9")
-    text = subprocess.run(command, capture_output=True, text=True, timeout=60)
+def test_the_command_prints_its_account(standing_xdp_link):
+    command = gen(
+        standing_xdp_link, "--sizes", "thesis", "--pps", "100k", "--gap", "poisson", "--count", "3000", "--seed", "9"
+    )
+    text = in_process.parshall(*command[3:])
     assert text.returncode == 0, text.stderr
     assert "requested 3,000, sent 3,000, not sent 0" in text.stdout
-    limited = gen(xdp_link, "--pps", "10k", "--duration", "10ms")
-    assert "requested for 10 ms, sent 100, not sent 0" in subprocess.check_output(limited, text=True, timeout=60)
+    limited = gen(standing_xdp_link, "--pps", "10k", "--duration", "10ms")
+    assert "requested for 10 ms, sent 100, not sent 0" in in_process.parshall(*limited[3:]).stdout
     # 1.36 / sqrt(3000): of sizes and of gaps.
     assert text.stdout.count("(5 % critical value: 0.02483)") >= 2 and "digest" in text.stdout
-    account = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60).stdout)
+    account = json.loads(in_process.parshall(*command[3:], "--json").stdout)
     assert account["digest"] in text.stdout
 
 
-def test_the_digest_is_not_claimed_for_arrived_packets(xdp_link):
-    account = generator(xdp_link, sizes="64", count=10).wait().account
+def test_the_digest_is_not_claimed_for_arrived_packets(standing_xdp_link):
+    account = generator(standing_xdp_link, sizes="64", count=10).wait().account
     (line,) = [line for line in account_lines(account) if account["digest"] in line]
     assert "of the planned packets" in line
 
@@ -416,7 +418,7 @@ def captured_span_s(xdp_link, tmp_path, count, *options):
     program = receiver.popen(command, stderr=subprocess.PIPE, text=True)
     while "listening on" not in program.stderr.readline():
         assert program.poll() is None, "tcpdump ended"
-    result = subprocess.run(gen(xdp_link, "--json", *options), capture_output=True, text=True, timeout=60)
+    result = in_process.parshall(*gen(xdp_link, "--json", *options)[3:])
     assert result.returncode == 0, result.stderr
     program.communicate(timeout=30)
     octets, times, at = path.read_bytes(), [], 24
@@ -428,9 +430,9 @@ def captured_span_s(xdp_link, tmp_path, count, *options):
 
 
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_a_duration_counts_from_the_first_packet(xdp_link, tmp_path, backend):
+def test_a_duration_counts_from_the_first_packet(standing_xdp_link, tmp_path, backend):
     options = ["--sizes", "64", "--pps", "2k", "--duration", "1", "--backend", backend]
-    account, packets, span_s = captured_span_s(xdp_link, tmp_path, 2000, *options)
+    account, packets, span_s = captured_span_s(standing_xdp_link, tmp_path, 2000, *options)
     # The last packet is due half a millisecond before the end, however long the start took.
     assert account["sent"] == packets == 2000
     assert span_s == pytest.approx(1.0, abs=0.06)
@@ -449,22 +451,22 @@ def test_a_duration_gives_the_same_packets_each_time(xdp_link):
     assert runs[0].digest == runs[1].digest and runs[0].account["sent"] == runs[1].account["sent"] > 5000
 
 
-def test_a_run_whose_packets_are_all_lost_fails(xdp_link):
-    sender, *_ = xdp_link
+def test_a_run_whose_packets_are_all_lost_fails(standing_xdp_link):
+    sender, *_ = standing_xdp_link
     with sender.enter(), Path("/dev/net/tun").open("r+b", buffering=0) as tap:
         # Its holder never reads.
         fcntl.ioctl(tap, 0x400454CA, struct.pack("16sH22x", b"silent", 0x1002))  # TUNSETIFF, IFF_TAP | IFF_NO_PI
         sender.run(["ip", "link", "set", "dev", "silent", "up"])
-        command = [sys.executable, "-m", "parshall", "gen", "-i", "silent", "--netns", str(sender.path), "--json"]
-        command += ["--backend", "af-packet", "--count", "50", "--quiet", "--yes-on", "silent"]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        words = ["-i", "silent", "--netns", sender.path, "--json"]
+        words += ["--backend", "af-packet", "--count", "50", "--quiet", "--yes-on", "silent"]
+        result = in_process.parshall("gen", *words)
     assert result.returncode == 1
     assert result.stderr.startswith("parshall: gen: interface silent: transmitted none of 50 packets; ")
     assert result.stderr.count("\n") == 1 and json.loads(result.stdout)["lost"] == 50
 
 
-def test_an_account_warns_first_of_gaps_that_the_host_changed(xdp_link):
-    account = generator(xdp_link, sizes="64", count=200_000, pps=100e6, gap="poisson").wait().account
+def test_an_account_warns_first_of_gaps_that_the_host_changed(standing_xdp_link):
+    account = generator(standing_xdp_link, sizes="64", count=200_000, pps=100e6, gap="poisson").wait().account
     gaps = account["gaps"]
     assert gaps["late_share"] > 0.5 and not gaps["is_shape_kept"]
     first = next(account_lines(account))

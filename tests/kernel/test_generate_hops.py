@@ -296,9 +296,9 @@ def decapsulating(bed, xdp_link):
     return Hop(mac(middle, lower), middle, "vx0", lambda frame, number: frame[OUTER_BYTES:], {})
 
 
-HOPS = [router, nat, payload_rewriter, tagged_stack, bridge, tunnel, decapsulating]
 # Some kernels have no such devices.
-HOPS += [pytest.param(hop, marks=pytest.mark.optional) for hop in (vlan, tagging_bridge)]
+OPTIONAL_HOPS = [vlan, tagging_bridge]
+HOPS = [router, nat, payload_rewriter, tagged_stack, bridge, tunnel, decapsulating, *OPTIONAL_HOPS]
 
 
 class Tcpdump:
@@ -376,14 +376,20 @@ def encapsulated(frame, to_mac, to_address):
 
 # All that a socket sends, it sends alike.
 FEW = ("one flow, paced", "stamped", "ipv6")
-CASES = [pytest.param("xdp", tuple(WORKLOADS), id="xdp")]
-CASES += [pytest.param(backend, FEW, id=backend) for backend in SOCKETS[:1]]
-CASES += [pytest.param(backend, FEW, marks=pytest.mark.long, id=backend) for backend in SOCKETS[1:]]
-CASES += [pytest.param(each, tuple(WORKLOADS), marks=pytest.mark.long, id=f"{each} all") for each in SOCKETS]
+CASES = [(hop, "xdp", tuple(WORKLOADS)) for hop in HOPS]
+CASES += [(hop, backend, names) for names in (FEW, tuple(WORKLOADS)) for backend in SOCKETS for hop in HOPS]
+# What a hop does, it does to the packets of all. Of a socket, two are enough: without a tag and with one.
+QUICK = [*CASES[: len(HOPS)], (router, SOCKETS[0], FEW), (tagged_stack, SOCKETS[0], FEW)]
 
 
-@pytest.mark.parametrize(("backend", "names"), CASES)
-@pytest.mark.parametrize("make", HOPS)
+def case_of(make, backend, names):
+    marks = [pytest.mark.optional] if make in OPTIONAL_HOPS else []
+    marks += [] if (make, backend, names) in QUICK else [pytest.mark.long]
+    every = " all" if backend != "xdp" and names != FEW else ""
+    return pytest.param(make, backend, names, marks=marks, id=f"{make.__name__}-{backend}{every}")
+
+
+@pytest.mark.parametrize(("make", "backend", "names"), [case_of(*case) for case in CASES])
 def test_behind_a_hop_the_planned_packets_arrive_as_the_hop_changes_them(bed, xdp_link, tmp_path, make, backend, names):
     hop = make(bed, xdp_link)
     common = {"backend": backend, "dst_mac": hop.destination_mac, "seed": 4}

@@ -13,6 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+import in_process
+from parshall.cli.doctor import remove_leftovers
 from parshall.lab import Bundle, load
 from parshall.lab.demo import offers
 from parshall.lab.evaluation import EVALUATION, evaluate, table_of
@@ -98,10 +100,8 @@ def plain(tmp_path: Path) -> Path:
     return path
 
 
-def lab(*arguments: object, **options: Any) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [PARSHALL, "lab", *map(str, arguments)], capture_output=True, text=True, timeout=300, **options
-    )
+def lab(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    return in_process.parshall("lab", *arguments)
 
 
 def finished(directory: Path) -> list[int]:
@@ -213,7 +213,8 @@ def test_a_study_that_is_stopped_continues_where_it_was(
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["runs"] == PLAIN_RUNS
     assert {n: (out / f"runs/{n:05}/run.json").read_bytes() for n in before} == before
-    subprocess.run([PARSHALL, "doctor", "--clean"], check=True, capture_output=True)
+    # What `doctor --clean` calls before it tries each feature, which takes seconds.
+    remove_leftovers()
 
 
 def test_equal_levels_are_compared_and_the_rate_of_false_verdicts_is_said(plain: Path, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from running_command import read_until
 from tcp_logger import Logger, run
 
 import parshall
+from parshall.errors import UsageError
+from parshall.host.quantities import parse_address
 from parshall.metrics.collection import Metrics
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
@@ -159,12 +161,20 @@ def test_sockets_that_share_an_address_are_one_series() -> None:
     assert served() == []
 
 
+WRONG = "--metrics {}: expected a port, or an address and a port: 9777"
+
+
 @pytest.mark.parametrize("address", ["x", "127.0.0.1:99999", "localhost.invalid:80", "[::1:80", ""])
-def test_a_wrong_address_is_refused_in_one_line(address: str, tmp_path: Path) -> None:
-    answer = run("tcp", "-o", tmp_path / "x.arrow", "--metrics", address)
+def test_a_wrong_address_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(WRONG.format(address))}"):
+        parse_address("--metrics", address)
+
+
+def test_the_command_refuses_a_wrong_address_in_one_line(tmp_path: Path) -> None:
+    answer = run("tcp", "-o", tmp_path / "x.arrow", "--metrics", "[::1:80")
     assert answer.returncode == 2
     (line,) = (line for line in answer.stderr.splitlines() if ": started, " not in line)
-    assert line.startswith(f"parshall: tcp: --metrics {address}: expected a port, or an address and a port: 9777")
+    assert line.startswith(f"parshall: tcp: {WRONG.format('[::1:80')}")
 
 
 def test_a_port_that_is_taken_is_refused_before_anything_is_logged(tmp_path: Path) -> None:

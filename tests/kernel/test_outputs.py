@@ -42,7 +42,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60)
+    return in_process.parshall(*arguments)
 
 
 def send(packets: int) -> None:

@@ -12,8 +12,9 @@ from accept_queues import Clients, listener_at, overflows
 from conversation import connection, transfer
 from ports import PORTS
 from running_command import read_until
-from tcp_logger import STARTED, Logger, run
+from tcp_logger import STARTED, Logger
 
+import in_process
 from made_calibration import known
 from output_cases import AS_ROOT, json_words
 from output_schemas import validated
@@ -43,23 +44,23 @@ def made(root: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
     directory = tmp_path_factory.mktemp("made")
     known().write(directory / "router.toml")
     (directory / "study.py").write_text(STUDY)
-    answer = run("lab", "run", directory / "study.py", "-o", directory / "out")
+    answer = in_process.parshall("lab", "run", directory / "study.py", "-o", directory / "out")
     assert answer.returncode == 0, answer.stderr
     return {"calibration": directory / "router.toml", "study": directory / "out"}
 
 
 @pytest.mark.parametrize("name", AS_ROOT)
 def test_what_is_printed_is_as_the_schema_says(
-    name: str, xdp_link: Any, tmp_path: Path, request: pytest.FixtureRequest
+    name: str, standing_xdp_link: Any, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    sender, receiver, link = xdp_link
+    sender, receiver, link = standing_xdp_link
     command, words = AS_ROOT[name]
     (tmp_path / "study.py").write_text(STUDY)
     values = {"tmp": tmp_path, "sender": sender.namespace, "receiver": receiver.namespace}
     values |= {"left": link.interface(sender), "right": link.interface(receiver)}
     if any("{calibration}" in word or "{study}" in word for word in words):
         values |= request.getfixturevalue("made")
-    answer = run(*json_words(command), *(word.format(**values) for word in words))
+    answer = in_process.parshall(*json_words(command), *(word.format(**values) for word in words))
     # Nothing came to some of them, and this host may not have all that doctor tries.
     assert answer.returncode in (0, 1), answer.stderr
     assert validated(command, answer.stdout) is not None
@@ -88,33 +89,34 @@ def test_rings_flows_and_drops_are_as_the_schemas_say(
         until("the kernel has refused some", lambda: overflows(right) > before)
         with connection(left, right, address, next(PORTS)) as (active, passive):
             transfer(active, passive, 100_000)
-        (ring,) = (one for one in validated("capture", run("capture", "--list", "--json").stdout) if "hooks" in one)
-        assert ring["subscribers"]
+        listed = validated("capture", in_process.parshall("capture", "--list", "--json").stdout)
+        assert paths.pid in (each["pid"] for one in listed if "hooks" in one for each in one["subscribers"])
         paths.send_signal(signal.SIGINT)
         printed, _ = paths.communicate(timeout=60)
         logged = log.end(signal.SIGINT).stdout
     assert validated("tcp", logged)["listeners"]
     assert validated("path", printed)["connections"]
-    joined = run("path", "--join", tmp_path / "p.arrow", tmp_path / "t.arrow", tmp_path / "c.pcapng", "--json")
+    files = [tmp_path / name for name in ("p.arrow", "t.arrow", "c.pcapng")]
+    joined = in_process.parshall("path", "--join", *files, "--json")
     assert validated("path", joined.stdout)["connections"]
-    assert validated("show", run("show", tmp_path / "x.arrow", "--json").stdout)["flows"]
+    assert validated("show", in_process.parshall("show", tmp_path / "x.arrow", "--json").stdout)["flows"]
 
 
-def test_sizes_that_are_counted_live_are_as_the_schema_says(xdp_link: Any) -> None:
-    sender, receiver, link = xdp_link
+def test_sizes_that_are_counted_live_are_as_the_schema_says(standing_xdp_link: Any) -> None:
+    sender, receiver, link = standing_xdp_link
     words = ["sizes", "--json", "--from", "live", "-i", link.interface(receiver), "--netns", receiver.namespace]
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([PARSHALL, *words, "-c", "100", "-o", "/dev/null"], **pipe) as counting:
         STARTED.add(counting.pid)
         read_until(counting.stderr, "started")
-        run("gen", "-i", link.interface(sender), "--netns", sender.namespace, "-c", "200")
+        in_process.parshall("gen", "-i", link.interface(sender), "--netns", sender.namespace, "-c", "200")
         printed, _ = counting.communicate(timeout=60)
     assert validated("sizes", printed)["ledger"]
 
 
 @pytest.mark.parametrize("more", [[], ["--path", "100%"]], ids=["tcp", "path"])
 def test_the_lines_of_the_page_are_as_the_schema_says(tmp_path: Path, more: list[str]) -> None:
-    answer = run("live", "--json", "-d", "1s", "--port", str(next(PORTS)), *more, cwd=tmp_path)
+    answer = in_process.parshall("live", "--json", "-d", "1s", "--port", str(next(PORTS)), *more, cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     first, last = (validated("live", line) for line in answer.stdout.splitlines())
     assert "url" in first and last["ledger"]["complete"]

@@ -136,7 +136,7 @@ def test_a_wrong_option_costs_no_file_of_what_is_measured_beside(wrong: list[str
     for file in files.values():
         file.write_text("older")
     others = [str(word) for pair in files.items() for word in pair]
-    answer = run("-i", "lo", "-o", tmp_path / "new.arrow", *others, *wrong)
+    answer = in_process.parshall("path", "-i", "lo", "-o", tmp_path / "new.arrow", *others, *wrong)
     assert answer.returncode == 2, answer.stderr
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
         ("older.pcapng", "older.arrow"), "older"
@@ -217,7 +217,12 @@ def test_a_stage_that_cannot_be_had_is_named_and_the_others_are_measured(pair: A
 
 def test_a_log_without_packets_is_complete(bed: Any, tmp_path: Path) -> None:
     path = tmp_path / "log"
-    assert run("-o", path, *FEW_STAGES, "--netns", bed.host("idle").namespace, "--duration", "0.3").returncode == 0
+    assert (
+        in_process.parshall(
+            "path", "-o", path, *FEW_STAGES, "--netns", bed.host("idle").namespace, "--duration", "0.3"
+        ).returncode
+        == 0
+    )
     log = PathLog(path)
     assert log.complete
     assert log.records.num_rows == 0
@@ -247,7 +252,7 @@ def test_a_disk_that_fills_up_ends_the_log_and_keeps_what_was_written(pair: Any,
 
 
 def test_a_full_device(tmp_path: Path) -> None:
-    answer = run(*FEW_STAGES, "-o", "/dev/full", "--duration", "1")
+    answer = in_process.parshall("path", *FEW_STAGES, "-o", "/dev/full", "--duration", "1")
     assert re.search(r"/dev/full: No space left on device.* after 0 bytes; make room", error_line(answer.stderr))
     assert answer.returncode == 1
 
@@ -352,7 +357,9 @@ def continues(path: Path, measurement: Measurement, until: Callable[..., None]) 
     ("stages", "is_said"), [("receive,local_in", True), ("receive,socket_in", False), ("queue,start_xmit", False)]
 )
 def test_stages_at_which_no_receiver_is_known_are_named(pair: Any, stages: str, is_said: bool) -> None:
-    result = run("--netns", pair[1].namespace, "--stages", stages, "--by", "cgroup", "--duration", "0.2")
+    result = in_process.parshall(
+        "path", "--netns", pair[1].namespace, "--stages", stages, "--by", "cgroup", "--duration", "0.2"
+    )
     assert result.returncode == 0, result.stderr
     line = "parshall: path: what comes in has no control group without the stage socket_in: add it to --stages"
     assert (line in result.stderr.splitlines()) == is_said

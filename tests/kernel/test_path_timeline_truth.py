@@ -15,6 +15,7 @@ from conversation import Tcpdump, connection, send_marker, socket_at, transfer
 from ports import PORTS
 from tcp_flow_table import unacknowledged_of
 
+import in_process
 import parshall
 from parshall.instruments.capture import Capture, Output, Ring
 from parshall.instruments.path import PathLog, PathProfile, Trace, join
@@ -127,7 +128,7 @@ def drop_every(router, number):
 def test_each_retransmission_has_the_copy_that_a_firewall_dropped(router, tmp_path, until):
     drop_every(router, 40)
     with followed(tmp_path, router):
-        edges = seen_at_edges(router, tmp_path, until, lambda: transferred(router, 2_000_000))
+        edges = seen_at_edges(router, tmp_path, until, lambda: transferred(router, 1_000_000))
     table = timeline_of(tmp_path)
     witness = check_losses(table, edges, {"NETFILTER_DROP"}, {"receive"})
     text = router.router.run(["nft", "-j", "list", "table", "ip", "t"]).stdout
@@ -228,15 +229,15 @@ def test_a_readers_wait_is_that_of_its_own_clock(router, tmp_path, until):
 def test_tshark_shows_comments_and_the_same_packets(router, tmp_path):
     drop_every(router, 40)
     with followed(tmp_path, router):
-        transferred(router, 1_000_000)
+        transferred(router, 400_000)
     names = [tmp_path / name for name in ("path.arrow", "tcp.arrow", "capture.pcapng")]
     commented = tmp_path / "commented.pcapng"
-    command = [*PARSHALL, "path", "--join", *map(str, names)]
-    done = subprocess.run([*command, "-o", str(commented)], capture_output=True, text=True, timeout=120)
+    done = in_process.parshall("path", "--join", *names, "-o", commented)
     assert done.returncode == 0, done.stderr
     fields = ["frame.number", "frame.time_epoch", "tcp.seq_raw", "tcp.ack_raw", "tcp.len"]
-    assert tshark(commented, *fields) == tshark(names[2], *fields)
-    comments = {int(number): text for number, text in tshark(commented, "frame.number", "frame.comment")}
+    packets = tshark(commented, *fields, "frame.comment")
+    assert [packet[:-1] for packet in packets] == tshark(names[2], *fields)
+    comments = {int(packet[0]): packet[-1] for packet in packets}
     table = timeline_of(tmp_path)
     router_rows = table.filter(pl.col("path").is_in(["forwarded", "dropped"]) & (pl.col("capture_match") != "none"))
     for row in router_rows.to_dicts():
@@ -250,7 +251,7 @@ def test_tshark_shows_comments_and_the_same_packets(router, tmp_path):
                 assert ", copy dropped after " in comments[number]
     assert router_rows["lost_row"].count() > 0
     assert any("cwnd " in text for text in comments.values())
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = in_process.parshall("path", "--join", *names)
     assert done.returncode == 0, done.stderr
     assert f":{PORT} tcp" in done.stdout and "NETFILTER_DROP after" in done.stdout and "read by" in done.stdout
 

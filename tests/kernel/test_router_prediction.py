@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from backlog import USUAL_PACKETS, backlog
 
+import in_process
 from parshall.cli import model_calibration
 from parshall.errors import ParshallError
 from parshall.host.names import clean
@@ -22,6 +23,7 @@ from parshall.router.calibrate import calibrate
 from parshall.router.calibration import Calibration
 from parshall.router.prediction import QUANTILES
 from parshall.router.validation import validate
+from suites import long_except
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PARSHALL = Path(sys.executable).with_name("parshall")
@@ -71,8 +73,7 @@ LOSS = 1e-3
 
 
 def answers(path, duration):
-    command = [PARSHALL, "model", "plan", "--calibration", path, "--loss", str(LOSS), "-d", duration, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = in_process.parshall("model", "plan", "--calibration", path, "--loss", str(LOSS), "-d", duration, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
@@ -167,15 +168,15 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("number", "moment"),
-    [
-        (signal.SIGINT, "it starts"),
-        (signal.SIGTERM, "its namespaces are there"),
-        (signal.SIGINT, "packets pass"),
-        (signal.SIGTERM, "packets pass"),
-    ],
-)
+INTERRUPTED = [
+    (signal.SIGINT, "it starts"),
+    (signal.SIGTERM, "its namespaces are there"),
+    (signal.SIGINT, "packets pass"),
+    (signal.SIGTERM, "packets pass"),
+]
+
+
+@pytest.mark.parametrize(("number", "moment"), long_except(INTERRUPTED[:3], INTERRUPTED))
 def test_an_interrupted_calibration_leaves_nothing(tmp_path, until, number, moment):
     program = started(tmp_path / "here.toml")
     until(moment, lambda: MOMENTS[moment](program.pid))

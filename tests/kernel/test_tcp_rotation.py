@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 from conversation import check_balance, connection, transfer
 from ports import PORTS
-from tcp_logger import Logger, account_text, check_log, rows_of, run
+from tcp_logger import Logger, account_text, check_log, rows_of
 
+import in_process
 import parshall
 from parshall.errors import ParshallError
 from parshall.host.rotation import Rotation
@@ -53,7 +54,7 @@ def test_a_log_without_rows_keeps_to_its_size(pair: Any, tmp_path: Path, until: 
     path = tmp_path / "quiet.arrow"
     rotation = Rotation(rotate_size_bytes=4096, rotate_files=2)
     with TcpLog(path, port=next(PORTS), netns=pair[0].namespace, rotation=rotation):
-        until("it goes on in further files", lambda: any(".000004." in file.name for file in files_of(path)))
+        until("it goes on in further files", lambda: any(".000003." in file.name for file in files_of(path)))
         assert len(files_of(path)) <= 2 and sum(file.stat().st_size for file in files_of(path)) < 80_000
     log = parshall.read(path)
     assert log.records.num_rows == 0 and log.truncation is None
@@ -110,7 +111,7 @@ def test_only_the_newest_files_stay_and_the_log_says_that_others_are_missing(pai
     assert (gap["from_time_ns"], gap["cause"]) == (None, "file_missing")
     assert gap["until_time_ns"] <= pl.from_arrow(log.records)["time_ns"].dt.epoch("ns").min()
     check_balance(log.ledger)
-    answer = run("report", path, "-o", tmp_path / "report")
+    answer = in_process.parshall("report", path, "-o", tmp_path / "report")
     assert answer.returncode == 0, answer.stderr
     assert "Nothing was logged before " in (tmp_path / "report/report.html").read_text()
 
@@ -194,7 +195,7 @@ def test_converted_rows_are_those_of_all_files(pair: Any, tmp_path: Path) -> Non
     path = tmp_path / "day.arrow"
     with TcpLog(path, port=port, rotation=Rotation(rotate_size_bytes=40_000)):
         talk(pair, port, until=lambda: len(files_of(path)) >= 3)
-    answer = run("convert", path, "--to", "csv", "-o", tmp_path / "day.csv")
+    answer = in_process.parshall("convert", path, "--to", "csv", "-o", tmp_path / "day.csv")
     assert answer.returncode == 0, answer.stderr
     rows = pl.read_csv(tmp_path / "day.csv")
     assert rows.height == sum(parshall.read(file).records.num_rows for file in files_of(path))
@@ -238,7 +239,7 @@ def test_the_rows_of_a_rotating_log_stay_in_one_flow_of_retransmissions(pair: An
     ],
 )
 def test_what_cannot_rotate_is_refused_in_one_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    answer = run("tcp", *words, cwd=tmp_path)
+    answer = in_process.parshall("tcp", *words, cwd=tmp_path)
     assert answer.returncode == 2
     assert answer.stderr == f"parshall: tcp: {message}\n"
     assert not list(tmp_path.iterdir())
@@ -248,11 +249,11 @@ def test_a_file_and_a_series_of_one_name_do_not_come_about(tmp_path: Path) -> No
     """Reading by the name would take one of them, and leave the other out without a word."""
     path = tmp_path / "day.arrow"
     path.write_bytes(b"x")
-    answer = run("tcp", "-o", path, "--rotate-time", "1h", "-d", "1")
+    answer = in_process.parshall("tcp", "-o", path, "--rotate-time", "1h", "-d", "1")
     assert answer.returncode == 2
     assert "is a file, and the files of a log that rotates are read by this name; name another file" in answer.stderr
     path.rename(tmp_path / "day.000001.arrow")
-    answer = run("tcp", "-o", path, "-d", "1")
+    answer = in_process.parshall("tcp", "-o", path, "-d", "1")
     assert answer.returncode == 2
     assert "is the name of a log that rotated, whose files are there; name another file" in answer.stderr
     assert [each.name for each in tmp_path.iterdir()] == ["day.000001.arrow"]

@@ -286,12 +286,9 @@ def sent_again(box: MiddleBox, source: str = "client") -> pl.DataFrame:
     return box.log.filter(pl.col("kind").is_in(["syn", "data"]), pl.col("transmission") > 1, source=source)
 
 
-# What TCP does is the same over IPv6, so few scripts are enough to show that the log reads its headers.
-WITH_IPV6 = (
-    "a segment of a long flow is lost",
-    "the last segment is lost",
-    "a delay is longer than the retransmission timeout",
-)
+# What TCP does is the same over IPv6, so one script is enough to show that the log reads its headers.
+# Verdicts over IPv6 have a test of their own, too.
+WITH_IPV6 = ("the last segment is lost",)
 SCRIPTS = [
     pytest.param(
         name,
@@ -322,7 +319,7 @@ def test_cause_and_verdict_are_those_of_the_script(box: MiddleBox, tmp_path: Pat
     assert {counter: counted[counter] for counter in expected} == expected
 
 
-@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("family", long_except([4], [4, 6]))
 def test_a_lost_syn(box: MiddleBox, tmp_path: Path, family: int) -> None:
     port = next(PORTS)
     scenario = Scenario((Rule("client", "syn", "drop"),), ((0, "syn", "unknown"),), {}, (FIRST,))
