@@ -64,6 +64,8 @@ def host_log(directory: Path, seed: int, hours: int = 3) -> Path:
 def shipped(log: Path, url: str | Path, host: str, rotation: Rotation = HOURLY) -> dict[str, Any]:
     """Send a log that has ended, and return the account."""
     said: list[str] = []
+    if isinstance(url, Path):
+        url.mkdir(exist_ok=True)
     with Shipper(log, str(url), rotation, ship_as=host, say=said.append) as shipper:
         account = shipper.finish()
     return account | {"said": said}
@@ -103,6 +105,7 @@ def test_what_is_finished_is_sent_once_and_goes(tmp_path: Path, until: Callable[
     """The newest file is being written; what the store has needs no room here."""
     log, store = tmp_path / "host/flows.arrow", tmp_path / "store"
     log.parent.mkdir()
+    store.mkdir()
     contents = {path.name: path.read_bytes() for path in (write_part(log.parent, number, 1) for number in (1, 2))}
     with Shipper(log, str(store), HOURLY, ship_as="web1", say=pytest.fail) as shipper:
         until("the first file is sent", lambda: shipper.account()["files_shipped"] == 1)
@@ -138,6 +141,7 @@ def test_limits_keep_files_that_were_sent(tmp_path: Path) -> None:
 
 def test_what_cannot_be_sent_stays_and_is_sent_later(tmp_path: Path, until: Callable[..., None]) -> None:
     store = tmp_path / "store"
+    store.mkdir()
     log = host_log(tmp_path / "host", 1)
     said: list[str] = []
     with Shipper(log, str(store), HOURLY, ship_as="web1", say=said.append) as shipper:
@@ -151,6 +155,11 @@ def test_what_cannot_be_sent_stays_and_is_sent_later(tmp_path: Path, until: Call
         assert [path.name for path in files_of_log(log)] == ["flows.000003.arrow", "flows.000004.arrow"]
         assert shipper.account()["files_waiting"] == 1 and shipper.account()["failure"]
         store.unlink()
+        # The place of a mount that is gone.
+        store.mkdir()
+        until("it says so", lambda: "has no logs/host=web1/host.json any more; mount the store again" in said[-1])
+        assert not list(store.iterdir())
+        store.rmdir()
         away.rename(store)
         until("the third file is sent", lambda: shipper.account()["files_shipped"] == 3)
         assert shipper.account()["failure"] is None
@@ -259,6 +268,7 @@ def test_a_file_of_others_is_not_replaced(tmp_path: Path, is_as_long: bool) -> N
         ("store", "../x", HOURLY, "--ship-as ../x: is part of names in the store"),
         ("store", "a", Rotation(), "--ship: sends finished files; give --rotate-size or --rotate-time"),
         (".", "a", HOURLY, "is the directory of the log itself"),
+        ("none/there", "a", HOURLY, "--ship none/there: is no directory; make it, or mount what is to be there"),
     ],
 )
 def test_a_store_that_cannot_be_is_refused(

@@ -101,7 +101,18 @@ def test_a_measurement_without_a_window_says_so():
     none = dataclasses.replace(summary(), windows=0, attached_s=0.0, paused_s=8.0)
     one = dataclasses.replace(summary(), attached_s=0.5, paused_s=7.5)
     assert summary_lines(none)[-1] == "attached for 0.0 of 8.1 s, in 0 windows"
-    assert summary_lines(one)[-1] == "attached for 0.5 of 8.1 s, in 1 window"
+    assert summary_lines(one)[-2:] == [
+        "attached for 0.5 of 8.1 s, in 1 window",
+        "no estimates for all 8.1 s: fewer than ten pauses between windows; measure longer",
+    ]
+
+
+def test_runs_that_the_kernel_skipped_are_said():
+    assert not [line for line in summary_lines(summary()) if "skipped" in line]
+    skipped = dataclasses.replace(summary(), missed=[["path_drop", 3], ["path_queue", 1]])
+    assert summary_lines(skipped)[-1] == (
+        "skipped by the kernel, as the program was running already: 4 runs; so many packets may be missing"
+    )
 
 
 def test_drops_without_a_count_of_their_own_are_said():

@@ -357,6 +357,18 @@ def files(tmp_path):
     return tmp_path
 
 
+def test_a_file_that_has_none_of_the_packets_is_named(files):
+    (files / "later.pcap").write_bytes(pcap_of([(0, frame_of(900_000, 50))]))
+    done = run(files, "--join", "path.arrow", "capture.pcap", "-o", "out.arrow")
+    assert done.returncode == 0 and "has none of" not in done.stderr
+    done = run(files, "--join", "path.arrow", "tcp.arrow", "later.pcap", "-o", "out.arrow")
+    assert done.returncode == 0
+    for name in ("tcp.arrow", "later.pcap"):
+        assert (
+            f"parshall: path: --join {name}: has none of the 1 packet; is it of the same time and host?" in done.stderr
+        )
+
+
 def run(directory, *arguments):
     """Run the command in a directory."""
     return in_process.parshall("path", *arguments, cwd=directory)

@@ -54,6 +54,10 @@ def test_levels_that_a_study_leaves_out_are_not_called_open() -> None:
     absent = table.judge("time", {"load": 1}, {"load": [8, 9]}, 1, margin=0.1)
     assert (absent.measured, absent.is_same, absent.is_open) == ("not measured", None, False)
     assert absent.reason == "this form of the study leaves out load 8 or 9"
+    table.planned = [{"load": 1}, {"load": 9}]
+    waiting = table.judge("time", {"load": 1}, {"load": [8, 9]}, 1, margin=0.1)
+    assert (waiting.measured, waiting.is_same, waiting.is_open) == ("not measured", None, True)
+    assert waiting.reason == "load 8 or 9 has not run yet; `parshall lab resume` goes on"
     rare = table.judge("time", {"load": 1}, {"load": 2}, 1, margin=0.1)
     assert (rare.measured, rare.is_open) == ("not measured often enough", True)
 

@@ -81,6 +81,7 @@ def test_a_command_that_is_attached_keeps_what_it_needs(
 ) -> None:
     here, there = bed.host("here"), bed.host("there")
     link = bed.link(here, there)
+    (tmp_path / "store").mkdir()
     with there.enter():
         offloads.switch(link.interface(there), True)
     words = {

@@ -126,6 +126,7 @@ def test_where_even_skipping_costs_too_much_packets_are_observed_for_a_part_of_t
     [
         (("--budget", "0"), "--budget 0: expected a share of one CPU above 0, at most 1, such as 0.01 or 1%"),
         (("--budget", "200%"), "--budget 200%: expected a share of one CPU above 0"),
+        (("--budget", "1"), "--budget 1: a hundredth of a CPU, or all of it? Give 1% or 100%"),
         (
             ("--budget", "1%", "--ppl", "2"),
             "--budget: decides how packets are thinned; leave out --ppl and --on-change",

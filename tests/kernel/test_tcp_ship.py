@@ -27,6 +27,7 @@ def test_the_store_has_the_whole_log_of_every_writer(pair: Any, tmp_path: Path, 
     """One is killed with files that were not sent; the next one sends these."""
     port, store, path = next(PORTS), tmp_path / "store", tmp_path / "log/day.arrow"
     path.parent.mkdir()
+    store.mkdir()
     left, right, address = pair
     words = ("-o", path, "--port", str(port), "--rotate-size", "40000", "--ship", store, "--ship-as", "web1", "--json")
 
@@ -64,6 +65,7 @@ def test_a_store_that_is_lost_leaves_the_files_and_a_status(
 ) -> None:
     port, store, path = next(PORTS), tmp_path / "store", tmp_path / "log/day.arrow"
     path.parent.mkdir()
+    store.mkdir()
     left, right, address = pair
     words = ("-o", path, "--port", str(port), "--rotate-size", "40000", "--ship", store, "--ship-as", "web1")
     with Logger(until, *words) as logger, connection(left, right, address, port) as (active, passive):

@@ -134,6 +134,18 @@ def share_option(*names: str, help: str, accepted: Accepted | None = None) -> An
     return _parsed(parse_fraction, "SHARE", names, help, accepted=accepted)
 
 
+def budget_option(*, help: str) -> Any:
+    """Return the option of a budget, a share of one CPU: ``1%``, ``0.01``."""
+
+    def parse(option: str, text: str) -> float:
+        if text.strip() == "1":
+            # Who means a hundredth would spend a CPU.
+            raise UsageError(f"{option} 1: a hundredth of a CPU, or all of it? Give 1% or 100%")
+        return parse_fraction(option, text)
+
+    return _parsed(parse, "SHARE", ("--budget",), help, accepted=BUDGETS)
+
+
 def percent_option(*names: str, help: str) -> Any:
     """Return an option that takes percent: ``95``, ``95%``."""
     return _parsed(parse_percent, "PERCENT", names, help)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
-from parshall.cli.options import count_option, log_file, ring_bytes, share_option
+from parshall.cli.options import budget_option, count_option, log_file, ring_bytes, share_option
 from parshall.cli.path_beside import Beside
 from parshall.cli.publishing import published
 from parshall.cli.watch import watch
@@ -75,7 +75,7 @@ def command(
     share: Annotated[float, share_option("--share", help="Attach the programs this share of the time")] = 1.0,
     budget: Annotated[
         float | None,
-        share_option("--budget", help="Attach them as long as it costs less than this: 1%", accepted=options.BUDGETS),
+        budget_option(help="Attach them as long as it costs less than this: 1%"),
     ] = None,
     probe_cost: Annotated[bool, typer.Option("--probe-cost", help="Measure what the probes cost the packets")] = False,
     tcp_log: Annotated[

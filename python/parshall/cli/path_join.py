@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
 from parshall._native import stream_format
-from parshall.errors import UsageError, naming_damage
+from parshall.errors import UsageError, naming_damage, printable
 from parshall.host.messages import progress_line, say, show
 from parshall.host.quantities import duration_text, many
 from parshall.host.session import check_choice
@@ -35,6 +36,8 @@ def run(files: list[Path], output: Path | None, to: str | None, *, quiet: bool, 
         path_log, tcp_log, capture = _opened(files)
         with naming_damage(files, "make them again"):
             timeline = join(path_log, tcp_log, capture)
+        for line in _unmatched(timeline, tcp_log, capture):
+            say("path", line)
         if output is not None:
             if for_perfetto:
                 packets = write_trace(timeline, output)
@@ -50,6 +53,17 @@ def run(files: list[Path], output: Path | None, to: str | None, *, quiet: bool, 
         else:
             show(*lines_of(found))
     return 0
+
+
+def _unmatched(timeline: pa.Table, tcp_log: Log | None, capture: Trace | None) -> list[str]:
+    """Return a line for each file in which no packet of the path was found: it may be of another time or host."""
+    files = (("tcp_match", tcp_log), ("capture_match", capture))
+    return [
+        f"--join {printable(str(file.path))}: has none of the {many(timeline.num_rows, 'packet')}; is it of the same "
+        "time and host?"
+        for column, file in files
+        if file is not None and timeline.num_rows and pc.all(pc.equal(timeline[column].cast("string"), "none")).as_py()
+    ]
 
 
 def lines_of(found: list[dict[str, Any]]) -> list[str]:

@@ -17,7 +17,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.confinement import without_threads_of_allocators
 from parshall.cli.listener_text import listener_lines
-from parshall.cli.options import count_option, log_file, ring_bytes, share_option
+from parshall.cli.options import budget_option, count_option, log_file, ring_bytes
 from parshall.cli.publishing import published
 from parshall.cli.watch import End, watch
 from parshall.errors import UsageError
@@ -48,9 +48,7 @@ def command(
     ppl: Annotated[int, count_option("--ppl", help="Log every N-th packet of each flow")] = 1,
     budget: Annotated[
         float | None,
-        share_option(
-            "--budget", help="Thin out so that it costs less than this of one CPU: 1%", accepted=options.BUDGETS
-        ),
+        budget_option(help="Thin out so that it costs less than this of one CPU: 1%"),
     ] = None,
     on_change: Annotated[
         bool, typer.Option("--on-change", help="Log a packet when cwnd or ssthresh of its flow changed")
@@ -229,7 +227,7 @@ def budget_lines(summary: LogSummary) -> Iterator[str]:
         return
     wall_s = summary.ledger["cost"]["wall_s"]
     most = budget["packets_per_log_max"]
-    thinned = "every packet" if most == 1 else f"every packet to every {most:,}th of a flow"
+    thinned = "every packet" if most == 1 else f"every packet to one of {most:,} of a flow"
     yield f"  {budget_text(budget)}; {thinned}; packets observed for {budget['observed_s']:.1f} of {wall_s:.1f} s"
 
 

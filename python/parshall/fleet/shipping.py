@@ -86,7 +86,8 @@ class Shipper:
     Raises
     ------
     UsageError
-        The log does not rotate, a name cannot be in a store, or the store has files of another host of this name.
+        The log does not rotate, a name cannot be in a store, the store has files of another host of this name, or it
+        is a directory that is not there.
     ParshallError
         The store cannot be reached.
     """
@@ -107,6 +108,8 @@ class Shipper:
         self.store = Store(ship, "--ship")
         if self.store.is_local and self.store.directory.resolve() == log.parent.resolve():
             raise UsageError(f"--ship {ship}: is the directory of the log itself; name another one")
+        if self.store.is_local and not self.store.directory.is_dir():
+            raise UsageError(f"--ship {ship}: is no directory; make it, or mount what is to be there")
         self._take_name()
         self._lock = threading.Lock()
         # Files that need no more: whether the store has them.
@@ -128,8 +131,7 @@ class Shipper:
 
     def _take_name(self) -> None:
         """Refuse a name of another host: both would write one log."""
-        name = f"{LOGS}/host={self.host}/{OWNER}"
-        own = _machine()
+        name, own = self._name, _machine()
         found = self.store.text(name)
         if found is None:
             self.store.put_text(json.dumps({"machine": own}), name)
@@ -143,6 +145,10 @@ class Shipper:
                 f"--ship-as {self.host}: another machine ships under this name to {self.store.url}; give this one "
                 f"another name with --ship-as, or remove {name} there if it was replaced"
             )
+
+    @property
+    def _name(self) -> str:
+        return f"{LOGS}/host={self.host}/{OWNER}"
 
     def account(self) -> dict[str, Any]:
         """Return what was sent.
@@ -232,6 +238,9 @@ class Shipper:
             self._add(files_refused=1)
             self._say(f"{error}; it stays here")
             return
+        # Without a mount, files would fill the disk that the directory of its name is on.
+        if self.store.is_local and self.store.text(self._name) is None:
+            raise StoreError(f"--ship {self.store.url}: has no {self._name} any more; mount the store again")
         there = self.store.size(names.log)
         # A run has a name of its own, so another host's file of this name and length is none of ours.
         if there == path.stat().st_size and self.store.size(names.flows) is not None:

@@ -55,7 +55,7 @@ def compare_sides(table: Table, levels: Sequence[dict[str, Any]], what: str) -> 
 def _compare_at(table: Table, level: dict[str, Any], measure: Measure) -> Comparison | None:
     sides = []
     for side in (BEFORE, AFTER):
-        one = Table(table.study, table.frame, table.runs, table.confidence, side)
+        one = Table(table.study, table.frame, table.runs, table.confidence, side, table.planned)
         values = one.where(level).drop_nulls(measure.name).group_by(BLOCK)
         sides.append(values.agg(value=pl.col(measure.name).mean()))
     pairs = sides[0].join(sides[1], on=BLOCK, suffix="_after").sort(BLOCK)

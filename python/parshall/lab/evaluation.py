@@ -44,7 +44,13 @@ _Answer = TypeVar("_Answer")
 def table_of(bundle: Bundle, study: Study) -> Table:
     """Return the table of a bundle; intervals that are looked at several times are wider."""
     confidence = confidence_of_looks() if bundle.about.get("budget_s") else CONFIDENCE
-    return Table(study, bundle.table(study), bundle.runs(), confidence)
+    return Table(study, bundle.table(study), bundle.runs(), confidence, planned=_planned(bundle))
+
+
+def _planned(bundle: Bundle) -> list[dict[str, Any]]:
+    """Return the levels of the plan, without those of controls."""
+    plan = [planned for planned in bundle.about["plan"] if not planned["control"]]
+    return [level for planned in plan for level in planned.get("states", [planned["level"]])]
 
 
 def evaluate(bundle: Bundle, study: Study) -> dict[str, Any]:
@@ -113,10 +119,7 @@ def _is_partial(bundle: Bundle, table: Table) -> bool:
     """Whether a level of the study has no run: only a part was wanted, or has run so far, or its runs failed."""
     done = [run["level"] for run in table.where().select(level=pl.struct(table.study.factors)).to_dicts()]
     return bool(bundle.about.get("at")) or any(
-        {name: level.get(name) for name in table.study.factors} not in done
-        for planned in bundle.about["plan"]
-        if not planned["control"]
-        for level in planned.get("states", [planned["level"]])
+        {name: level.get(name) for name in table.study.factors} not in done for level in table.planned
     )
 
 

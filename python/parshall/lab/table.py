@@ -34,10 +34,18 @@ class Table:
         Which side of a comparison within the bundle the table is of.
     decisive : list of dict
         The levels that were compared, or held against a limit.
+    planned : list of dict
+        The levels of the study's plan, whether they have run or not.
     """
 
     def __init__(
-        self, study: Study, frame: pl.DataFrame, runs: list[Run], confidence: float = CONFIDENCE, side: str = AFTER
+        self,
+        study: Study,
+        frame: pl.DataFrame,
+        runs: list[Run],
+        confidence: float = CONFIDENCE,
+        side: str = AFTER,
+        planned: Sequence[Condition] = (),
     ) -> None:
         self.study = study
         # The first versions wrote neither.
@@ -49,6 +57,7 @@ class Table:
         self.confidence = confidence
         self.side = side
         self.decisive: list[Condition] = []
+        self.planned = planned
 
     def where(self, condition: Condition | None = None, *, control: str = "", **levels: Any) -> pl.DataFrame:
         """Return the runs that succeeded at some levels; a list matches each of its values."""
@@ -204,6 +213,10 @@ class Table:
         absent = next((level for level in levels if not self._planned(level).height), None)
         if absent is not None:
             words = ", ".join(f"{name} {' or '.join(map(str, _values(value)))}" for name, value in absent.items())
+            if any(all(level.get(name) in _values(value) for name, value in absent.items()) for level in self.planned):
+                return Finding(
+                    "not measured", None, f"{words} has not run yet; `parshall lab resume` goes on", is_open=True
+                )
             return Finding("not measured", None, f"this form of the study leaves out {words}")
         return Finding(NOT_OFTEN_ENOUGH, None, "its levels ran fewer than three times", is_open=True)
 

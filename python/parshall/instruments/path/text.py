@@ -80,6 +80,13 @@ def summary_lines(summary: PathSummary) -> list[str]:
     if summary.estimates:
         lines.append(f"estimates for all {wall_s:.1f} s, with 95 % intervals; the tables are of the windows:")
         lines += [f"  {estimate_text(row)}" for row in summary.estimates]
+    elif summary.is_partial and summary.windows and not summary.probe_cost:
+        lines.append(f"no estimates for all {wall_s:.1f} s: fewer than ten pauses between windows; measure longer")
+    if summary.missed:
+        runs = many(sum(count for _, count in summary.missed), "run")
+        lines.append(
+            f"skipped by the kernel, as the program was running already: {runs}; so many packets may be missing"
+        )
     return lines
 
 
