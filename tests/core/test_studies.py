@@ -109,6 +109,16 @@ def test_siftr_finds_other_shapes_where_they_are() -> None:
     }
 
 
+@pytest.mark.parametrize(("runs", "most", "verdict"), [(1, "95%", None), (4, "53%", None), (5, "45%", False)])
+def test_a_few_runs_without_a_loss_do_not_say_that_most_have_none(runs: int, most: str, verdict: bool | None) -> None:
+    table = table_of("siftr", lambda _: {"throughput": 1000.0, "skipped": 0.0})
+    part = Table(table.study, table.where(logging=["sender", "receiver", "both"]).head(runs), [])
+    (statement,) = [each for each in table.study.statements if each.source == "Figures 9, 10"]
+    found = statement.check(part)
+    assert f"fewer than {most} of all runs skip any" in found.measured
+    assert (found.is_same, found.is_open) == (verdict, verdict is None)
+
+
 def ffpf_of_2004(level: dict[str, Any]) -> dict[str, float]:
     is_shared = level["method"] in ("tcpdump on the ring", "our readers")
     dropped = {1: 0.1 if is_shared else 2.5, 6: 12.0 if is_shared else 70.0}.get(level["applications"], 50.0)
