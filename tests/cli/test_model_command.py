@@ -241,7 +241,11 @@ def test_ctrl_c_ends_a_long_run_at_once(until: Callable[..., None]) -> None:
     try:
         # It has begun to simulate once it has used 1.5 s of CPU time.
         stat = Path(f"/proc/{process.pid}/stat")
-        until("it simulates", lambda: sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13])) >= 150)
+        until(
+            "it simulates",
+            lambda: sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13])) >= 150,
+            timeout_s=60,
+        )
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         # The run itself would take hours.

@@ -63,8 +63,17 @@ def complete(cluster: Cluster, directory: Path) -> None:
     while len(cluster.workers) < WORKERS:
         own = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(directory)]
         cluster.workers.append(dask("worker", cluster.address, *own, log=directory / "log"))
+    wait_for(cluster)
+
+
+def wait_for(cluster: Cluster) -> None:
+    """Wait until the scheduler knows the workers that live, and no others."""
+    expected = {worker.pid for worker in cluster.workers if worker.poll() is None}
+    deadline = time.monotonic() + 60
     with Client(cluster.address, timeout=60) as client:
-        client.wait_for_workers(WORKERS, timeout=60)
+        while set(client.run(os.getpid, on_error="return").values()) != expected:
+            assert time.monotonic() < deadline, expected
+            time.sleep(0.02)
 
 
 def ended(cluster: Cluster) -> None:
@@ -215,5 +224,6 @@ def test_losing_all_workers_or_the_scheduler_is_reported(cluster: Cluster, monke
     cluster.workers.append(
         dask("worker", cluster.address, "--nthreads", "1", "--no-nanny", "--no-dashboard", log=Path(os.devnull))
     )
+    wait_for(cluster)
     with pytest.raises(ParshallError, match="lost its scheduler; start it"):
         sweep("bsd-router", over, cluster=cluster.address, progress=lambda *_: kill(cluster.scheduler), **options)
