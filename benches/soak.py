@@ -230,7 +230,7 @@ def main() -> int:
             program.kill()
             program.wait()
     ledgers = {name: json.loads(outputs[name])["ledger"] for name in ("tcp", "capture", *ALWAYS_ON)}
-    shipping = json.loads(outputs[ALWAYS_ON[0]])["shipping"]
+    shipping = json.loads(outputs[ALWAYS_ON[0]])["shipping"] | {"url": "store"}
     grown = {
         name: {what: growth(of_one, what) for what in of_one[0]} for name, of_one in samples.items() if len(of_one) > 1
     }
