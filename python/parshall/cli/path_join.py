@@ -36,7 +36,7 @@ def run(files: list[Path], output: Path | None, to: str | None, *, quiet: bool, 
         path_log, tcp_log, capture = _opened(files)
         with naming_damage(files, "make them again"):
             timeline = join(path_log, tcp_log, capture)
-        for line in _unmatched(timeline, tcp_log, capture):
+        for line in [] if quiet else _unmatched(timeline, tcp_log, capture):
             say("path", line)
         if output is not None:
             if for_perfetto:

@@ -134,6 +134,27 @@ fn packets_that_are_skipped_are_never_left_unobserved_where_they_fit() {
     assert!(largest(&run.steps) <= 0.012);
 }
 
+#[test]
+fn a_burst_on_a_slow_host_stays_near_the_budget_although_nothing_was_timed_before() {
+    let slower = 2.845;
+    let host = Host {
+        skip_ns: HOST.skip_ns.map(|ns| ns * slower),
+        log_ns: HOST.log_ns.map(|ns| ns * slower),
+        record_ns: HOST.record_ns * slower,
+        ..HOST
+    };
+    let share = 0.005;
+    let most = 10.0 * share / (800e-9 * slower);
+    // Too few packets to time them, then so many that logging each would take ten times the budget.
+    let traffic = |step: usize| if step < 62 { most / 240.0 } else { most };
+    let run = run(host, share, 160, traffic);
+    assert!(
+        largest(&run.steps) <= 1.2 * share,
+        "{}",
+        largest(&run.steps) / share
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     /// Bursts of any rate and length, on hosts that are up to three times slower or faster than expected.
@@ -167,9 +188,8 @@ proptest! {
             0.0
         };
         let run = run(host, share, steps, traffic);
-        // A step may cost ten times the budget before that is known: of ten seconds, the tenth part of one. The largest that
-        // was found is 1.37 times, at 0.5 % on a slow host whose traffic falls by two powers of ten.
-        prop_assert!(largest(&run.steps) <= 1.4 * share, "{}", largest(&run.steps) / share);
+        // A step may cost ten times the budget before that is known: of ten seconds, the tenth part of one.
+        prop_assert!(largest(&run.steps) <= 1.35 * share, "{}", largest(&run.steps) / share);
         let most = run.steps.iter().map(|step| step.1.packets_per_log).max();
         prop_assert!(most <= Some(1024));
         prop_assert!(run.steps.iter().all(|step| step.1.packets_per_log.is_power_of_two()));
