@@ -27,6 +27,7 @@ from output_schemas import validated
 from parshall.errors import ParshallError, UsageError
 from parshall.fleet import Fleet
 from parshall.fleet.shipping import Shipper, files_of_log
+from parshall.fleet.store import Store
 from parshall.host.rotation import Rotation
 from parshall.report import digest, digest_of_many, document, write_report
 
@@ -164,6 +165,22 @@ def test_what_cannot_be_sent_stays_and_is_sent_later(tmp_path: Path, until: Call
         until("the third file is sent", lambda: shipper.account()["files_shipped"] == 3)
         assert shipper.account()["failure"] is None
     assert not files_of_log(log) and len(names_in(store, ".arrow")) == 4
+
+
+def test_a_store_that_goes_while_a_file_is_sent_has_one_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, put = tmp_path / "store", Store.put
+
+    def put_too_late(self: Store, local: Path, name: str) -> int:
+        if store.is_dir():
+            store.rename(tmp_path / "away")
+            store.write_text("in the way")
+        return put(self, local, name)
+
+    monkeypatch.setattr(Store, "put", put_too_late)
+    account = shipped(host_log(tmp_path / "host", 1), store, "web1")
+    (said,) = account["said"]
+    assert "has no logs/host=web1/host.json any more; mount the store again; 3 files not shipped yet" in said
+    assert account["files_waiting"] == 3 and store.read_text() == "in the way"
 
 
 def test_a_store_that_stays_away_leaves_all_files(tmp_path: Path, s3: str) -> None:

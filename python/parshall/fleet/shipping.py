@@ -202,7 +202,7 @@ class Shipper:
         for number, path in enumerate(finished):
             self._note(files_waiting=len(finished) - number)
             try:
-                self._send(path)
+                self._send_to_place(path)
             except Exception as error:
                 # Whatever it is, the log goes on, and the file stays.
                 failure = str(error) if isinstance(error, ParshallError) else printable(f"{path}: {error}")
@@ -227,6 +227,20 @@ class Shipper:
             for name, count in counts.items():
                 self._account[name] += count
 
+    def _send_to_place(self, path: Path) -> None:
+        """Send one file, unless the place of the store is not that of the store: the disk that it is on would fill."""
+        self._check_place()
+        try:
+            self._send(path)
+        except StoreError:
+            # It may be gone since: then that is the cause, whatever failed by it.
+            self._check_place()
+            raise
+
+    def _check_place(self) -> None:
+        if self.store.is_local and self.store.text(self._name) is None:
+            raise StoreError(f"--ship {self.store.url}: has no {self._name} any more; mount the store again")
+
     def _send(self, path: Path) -> None:
         """Send one file, unless the store has it."""
         try:
@@ -238,9 +252,6 @@ class Shipper:
             self._add(files_refused=1)
             self._say(f"{error}; it stays here")
             return
-        # Without a mount, files would fill the disk that the directory of its name is on.
-        if self.store.is_local and self.store.text(self._name) is None:
-            raise StoreError(f"--ship {self.store.url}: has no {self._name} any more; mount the store again")
         there = self.store.size(names.log)
         # A run has a name of its own, so another host's file of this name and length is none of ours.
         if there == path.stat().st_size and self.store.size(names.flows) is not None:
