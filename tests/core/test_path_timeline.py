@@ -162,6 +162,47 @@ def test_a_drop_and_its_retransmission_are_linked(joined):
     ]
 
 
+def sent_three_times(log_sent, log_events, events_dropped=0, joined=None):
+    """Join a segment that is dropped in this host, sent again, and sent once more, with a log of some of it."""
+    rows = [
+        packet(0, "dropped", "local_out", 100, 50, drop_ns=1000, whole_ns=1000, drop_reason=8),
+        packet(2, "sent", "local_out", 150, 50),
+        packet(900, "sent", "local_out", 100, 50),
+        packet(1900, "sent", "local_out", 150, 50),
+    ]
+    sent = [(0, 100), (2, 150), (900, 100), (1900, 150)]
+    records = [record(*sent[at][:1], "out", sent[at][1], 50, flow_seq=at + 1) for at in log_sent]
+    records += [record(sent[at][0] + 1, "none", sent[at][1], 50, "retransmit", flow_seq=at + 1) for at in log_events]
+    return joined(rows, records, flow={"events_dropped": events_dropped})
+
+
+@pytest.mark.parametrize("log_events", [[2, 3], []])
+def test_a_retransmission_without_record_repairs_its_drop(joined, log_events):
+    """A log that takes every n-th packet has all events, and one that lost records may lack these, too."""
+    table = sent_three_times([0, 1], log_events, events_dropped=2 - len(log_events), joined=joined)
+    assert table["tcp_match"].to_list() == ["nearest", "nearest", "none", "none"]
+    # What was not seen to be sent again may have been, where events are missing.
+    first = False if log_events else None
+    assert table["is_retransmission"].to_list() == [first, first, True, True]
+    assert table["cause"].to_list() == [None, None, "unknown", "unknown"]
+    assert table["sent_again_row"].to_list() == [2, None, None, None]
+    assert table["lost_row"].to_list() == [None, None, 0, None]
+    (one,) = connections(table.to_arrow())
+    assert (one["retransmissions"], one["lost"], one["causes"]) == (2, 1, {"unknown": 2})
+
+
+def test_an_event_is_not_of_a_packet_before_one_that_was_not_logged(joined):
+    """The retransmission came a millisecond after the original and was thinned: its event is not of the original."""
+    rows = [packet(0, "sent", "local_out", 100, 50), packet(1000, "sent", "local_out", 100, 50)]
+    records = [record(0, "out", 100, 50, flow_seq=1), record(1001, "none", 100, 50, "retransmit", flow_seq=2)]
+    table = joined(rows, records)
+    assert table["is_retransmission"].to_list() == [False, True]
+    # An ACK that came meanwhile is in the log, so that no packet is missing between the two.
+    records = [record(0, "out", 100, 50, flow_seq=1), record(1000, "out", 100, 50, flow_seq=2)]
+    records += [record(1000.5, "in", 7, 0, flow_seq=3), record(1001, "none", 100, 50, "retransmit", flow_seq=3)]
+    assert joined(rows, records)["is_retransmission"].to_list() == [False, True]
+
+
 @pytest.mark.parametrize("has_records", [True, False])
 def test_what_was_sent_again_before_the_drop_was_not_sent_for_it(joined, has_records):
     """A segment waits in a backlog and is dropped there, when a copy of it was sent already."""

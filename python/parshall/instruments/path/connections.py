@@ -67,7 +67,7 @@ def _connection(ends: tuple[Any, ...], rows: pl.DataFrame) -> dict[str, Any]:
     )
     # The other hosts' rows are of the same segments.
     again = rows.filter(
-        pl.col("is_retransmission") & (pl.col("tcp_match") != "none") & pl.col("first_stage").is_in(SENDING_STAGES)
+        pl.col("is_retransmission") & pl.col("sent_row").is_null() & pl.col("first_stage").is_in(SENDING_STAGES)
     )
     causes = again["cause"].value_counts(sort=True).rows()
     readers = rows.filter(pl.col("wait_ns").is_not_null()).with_columns(time_ns="wait_ns")

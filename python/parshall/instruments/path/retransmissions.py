@@ -30,9 +30,10 @@ def join(rows: pl.DataFrame) -> pl.DataFrame:
         for it, and how long after the drop), and ``place`` (of a dropped row: the last stage before). Rows elsewhere
         take cause and ``lost_row`` from the sending host's row.
     """
+    rows = _with_copies(rows)
     count = rows.height
     links = {name: np.full(count, NONE, np.int64) for name in ("sent_row", "lost_row", "sent_again_row")}
-    data = rows.filter((pl.col("stream") >= 0) & (pl.col("wire_bytes") > 0))
+    data = _data(rows)
     if data.height:
         _link(data, links)
     columns = [pl.Series(name, values).cast(pl.Int64) for name, values in links.items()]
@@ -72,9 +73,33 @@ def is_lost() -> pl.Expr:
     return (pl.col("path") == "dropped") & ~is_used()
 
 
-def _link(data: pl.DataFrame, links: dict[str, Any]) -> None:
+def _data(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.filter((pl.col("stream") >= 0) & (pl.col("wire_bytes") > 0))
+
+
+def _is_send() -> pl.Expr:
     # What begins at the driver was cut out of a large packet by GSO.
-    is_send = pl.col("is_out") & ((pl.col("tcp_match") != "none") | (pl.col("first_stage") != "start_xmit"))
+    return pl.col("is_out") & ((pl.col("tcp_match") != "none") | (pl.col("first_stage") != "start_xmit"))
+
+
+def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
+    """Mark what a logged sender sent twice as a retransmission where the TCP log does not say whether it was one."""
+    sends = _data(rows).filter(_is_send())
+    logged = sends.filter(pl.col("tcp_match") != "none")["host_stream"].unique().implode()
+    sends = sends.filter(pl.col("host_stream").is_in(logged))
+    unknown = sends.filter(pl.col("is_retransmission").is_null())
+    if not unknown.height:
+        return rows
+    index, _ = _covering(sends, unknown.with_columns(pl.col("from_ns") - 1), "before", _LATEST_NS, "host_stream")
+    is_copy = pl.col("row").is_in(unknown["row"].filter(pl.Series(index >= 0)).implode())
+    return rows.with_columns(
+        is_retransmission=pl.when(is_copy).then(True).otherwise("is_retransmission"),
+        cause=pl.when(is_copy).then(pl.col("cause").fill_null("unknown")).otherwise("cause"),
+    )
+
+
+def _link(data: pl.DataFrame, links: dict[str, Any]) -> None:
+    is_send = _is_send()
     sends, other = data.filter(is_send), data.filter(~is_send)
     index, _ = _covering(sends, other, "before", _ON_THE_WAY_NS, "stream")
     _set(links["sent_row"], other, sends, index)

@@ -39,7 +39,9 @@ def join(rows: pl.DataFrame, log: Log | None, flows: pl.DataFrame | None, offset
         The rows with ``tcp_match``, ``flow``, ``flow_seq``, `STATE`, ``tcp_payload_bytes`` (after GRO),
         ``is_retransmission``, ``cause`` and ``spurious``.
     """
-    records = _records(log, flows, rows, offset_ns) if log is not None and flows is not None else _no_records(rows)
+    records, events = _no_records(rows), None
+    if log is not None and flows is not None:
+        records, events = _records(log, flows, rows, offset_ns)
     count = pl.len().over(_KEY)
     at_socket = pl.when("is_out").then("socket_out_ns").otherwise("socket_in_ns").fill_null(0).cast(pl.Int64)
     points = (
@@ -76,10 +78,42 @@ def join(rows: pl.DataFrame, log: Log | None, flows: pl.DataFrame | None, offset
     found = found.with_columns(tcp_match=pl.when(is_one).then(pl.lit("exact")).otherwise(pl.lit("nearest")))
     added = ["flow", "flow_seq", *STATE, "tcp_payload_bytes", "is_retransmission", "cause", "spurious"]
     joined = rows.join(found.select("row", "tcp_match", *added), on="row", how="left", maintain_order="left")
-    return joined.with_columns(pl.col("tcp_match").fill_null("none"))
+    joined = joined.with_columns(pl.col("tcp_match").fill_null("none"))
+    return joined if events is None else _sent_again_without_record(joined, events)
 
 
-def _records(log: Log, flows: pl.DataFrame, rows: pl.DataFrame, offset_ns: int) -> pl.DataFrame:
+def _sent_again_without_record(rows: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Give rows whose record was thinned or lost the event that followed the packet; such are never lost by thinning.
+
+    The original may have been thinned as well, so only a row counts whose sequence number was sent before.
+    """
+    key = ["stream", "netns_inode", "tcp_seq"]
+    sent = rows.filter(pl.col("is_out") & (pl.col("stream") >= 0) & (pl.col("wire_bytes") > 0)).sort("from_ns")
+    is_copy = pl.int_range(pl.len()).over(key) > 0
+    copies = sent.filter(is_copy & (pl.col("tcp_match") == "none")).select(*key, "row", "from_ns")
+    found = events.sort("record_ns").join_asof(
+        copies,
+        left_on="record_ns",
+        right_on="from_ns",
+        by=key,
+        strategy="backward",
+        tolerance=_EVENT_TOLERANCE_NS,
+        check_sortedness=False,
+    )
+    found = found.filter(pl.col("row").is_not_null()).unique("row", keep="last").select("row", *_EVENT)
+    joined = rows.join(found, on="row", how="left", maintain_order="left", suffix="_of_event")
+    is_found = pl.col("cause_of_event").is_not_null()
+    return joined.with_columns(
+        is_retransmission=pl.when(is_found).then(True).otherwise("is_retransmission"),
+        cause=pl.coalesce("cause", "cause_of_event"),
+        spurious=pl.coalesce("spurious", "spurious_of_event"),
+    ).drop("cause_of_event", "spurious_of_event")
+
+
+def _records(
+    log: Log, flows: pl.DataFrame, rows: pl.DataFrame, offset_ns: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the records of packets, and the events of retransmissions whose packet has no record."""
     clock: dict[str, Any] = json.loads((log.schema.metadata or {}).get(b"parshall.clock", b"{}"))
     shift_ns = offset_ns - int(clock.get("monotonic_offset_ns", offset_ns))
     table = pl.from_arrow(log.batches(_READ).read_all())
@@ -87,7 +121,13 @@ def _records(log: Log, flows: pl.DataFrame, rows: pl.DataFrame, offset_ns: int) 
     table = table.with_columns(pl.col("direction", "event", "ca_state").cast(pl.String))
     table = table.with_columns(record_ns=pl.col("time_ns").dt.timestamp("ns"))
     packets = table.filter(pl.col("event") == "packet").with_row_index("record").sort("record_ns")
-    packets = _retransmitted(packets, table.filter(pl.col("event") == "retransmit"), log)
+    packets, events = _retransmitted(packets, table.filter(pl.col("event") == "retransmit"), log)
+    packets = packets.join(
+        flows.select("flow", is_complete=_has_all_events()), on="flow", how="left", maintain_order="left"
+    ).with_columns(
+        # A packet without an event was sent for the first time only if no event of its flow is missing.
+        is_retransmission=pl.when(pl.col("is_retransmission") | pl.col("is_complete")).then("is_retransmission")
+    )
     ends = rows.filter(pl.col("stream") >= 0).select(
         *("stream", "source", "source_port", "destination", "destination_port")
     ).unique()  # fmt: skip
@@ -101,7 +141,10 @@ def _records(log: Log, flows: pl.DataFrame, rows: pl.DataFrame, offset_ns: int) 
         .with_columns(is_out=pl.lit(is_out))
         for is_out, near, far in ((True, local, remote), (False, remote, local))
     ]
-    return (
+    sender = sides[0].select("flow", "netns_inode", "stream")
+    events = events.join(sender, on="flow").rename({"pkt_seq": "tcp_seq"})
+    events = events.with_columns(record_ns=pl.col("record_ns") + shift_ns)
+    records = (
         packets.with_columns(is_out=pl.col("direction") == "out")
         .join(pl.concat(sides), on=["flow", "is_out"])
         .rename({"pkt_seq": "tcp_seq", "pkt_ack": "tcp_ack", "payload_bytes": "tcp_payload_bytes"})
@@ -112,20 +155,40 @@ def _records(log: Log, flows: pl.DataFrame, rows: pl.DataFrame, offset_ns: int) 
         )
         .select(*_KEY, "record", "record_ns", "flow", "flow_seq", *STATE, "tcp_payload_bytes", *_AGAIN)
     )
+    return records, events.select("stream", "netns_inode", "tcp_seq", "record_ns", *_EVENT)
 
 
-_AGAIN = ["is_retransmission", "cause", "spurious"]
+_EVENT = ["cause", "spurious"]
+_AGAIN = ["is_retransmission", *_EVENT]
 
 
-def _retransmitted(packets: pl.DataFrame, events: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """Return packets with the event that says that they were sent again, and its cause."""
+def _has_all_events() -> pl.Expr:
+    """Return whether the log has all events of a flow: by its account of events, and that of retransmissions."""
+    missing = pl.sum_horizontal("events_dropped", "events_overwritten", "events_unwritten")
+    return (missing == 0) & (pl.col("retransmits_lost").fill_null(0) == 0)
+
+
+def _retransmitted(
+    packets: pl.DataFrame, events: pl.DataFrame, log: Log
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return packets with the event that says that they were sent again and its cause, and events without a packet.
+
+    An event has the number of the last packet of its flow. It is of a packet with a lower number only where all
+    packets between the two are in the log: one that was thinned may be the one that was sent again.
+    """
     keys = ["flow", "pkt_seq"]
     judged = pl.from_arrow(log.retransmissions)
     assert isinstance(judged, pl.DataFrame)
     judged = judged.select("time_ns", *keys, pl.col("cause").cast(pl.String), "spurious").unique(["time_ns", *keys])
-    events = events.select("time_ns", *keys, "record_ns").join(judged, on=["time_ns", *keys], how="left")
-    events = events.with_columns(pl.col("cause").fill_null("unknown"))
+    events = events.select("time_ns", *keys, "record_ns", "flow_seq").join(judged, on=["time_ns", *keys], how="left")
+    events = events.with_columns(pl.col("cause").fill_null("unknown")).with_row_index("event")
+    ranks = packets.select("record", "flow", "flow_seq", rank=pl.col("flow_seq").rank("ordinal").over("flow"))
+    last = ranks.select("flow", "flow_seq", last_seq="flow_seq", last_rank="rank").sort("flow_seq")
+    events = events.sort("flow_seq").join_asof(
+        last, on="flow_seq", by="flow", strategy="backward", check_sortedness=False
+    )
     before = packets.filter(pl.col("direction") == "out").select("record", *keys, packet_ns="record_ns")
+    before = before.join(ranks.select("record", packet_seq="flow_seq", packet_rank="rank"), on="record")
     sent = events.sort("record_ns").join_asof(
         before.sort("packet_ns"),
         left_on="record_ns",
@@ -135,11 +198,16 @@ def _retransmitted(packets: pl.DataFrame, events: pl.DataFrame, log: Log) -> pl.
         tolerance=_EVENT_TOLERANCE_NS,
         check_sortedness=False,
     )
-    sent = sent.filter(pl.col("record").is_not_null()).unique("record", keep="last")
-    sent = sent.select("record", "cause", "spurious", is_retransmission=pl.lit(True))
-    return packets.join(sent, on="record", how="left", maintain_order="left").with_columns(
+    behind = pl.col("flow_seq").cast(pl.Int64) - pl.col("packet_seq").cast(pl.Int64)
+    logged_between = pl.col("last_rank").cast(pl.Int64) - pl.col("packet_rank").cast(pl.Int64)
+    are_between_logged = (pl.col("last_seq") == pl.col("flow_seq")) & (logged_between == behind)
+    sent = sent.filter((behind == 0) | are_between_logged).unique("record", keep="last")
+    alone = events.join(sent, on="event", how="anti")
+    sent = sent.select("record", *_EVENT, is_retransmission=pl.lit(True))
+    packets = packets.join(sent, on="record", how="left", maintain_order="left").with_columns(
         is_retransmission=pl.when(pl.col("direction") == "out").then(pl.col("is_retransmission").fill_null(False))
     )
+    return packets, alone
 
 
 def _no_records(rows: pl.DataFrame) -> pl.DataFrame:
