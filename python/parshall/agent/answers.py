@@ -65,9 +65,9 @@ class FlowRow(Object):
     received_bytes: int | None
     """Bytes received."""
     retransmitted: int | None
-    """Segments that were sent again."""
+    """Segments that were sent again, as the kernel counts them: also those that did not leave this host."""
     retransmitted_for: str | None
-    """Why they were, number and cause, such as 12 fast, 1 rto; null: none was, or its event was lost."""
+    """Why they were, segments and cause, such as 12 fast, 1 rto, of those whose event the log has; null: of none."""
     srtt_ms: float | None
     """Smoothed round-trip time, milliseconds."""
     cwnd_segments: int | None
@@ -94,7 +94,7 @@ class FlowsAnswer(Object):
 
 
 class RetransmissionRow(Object):
-    """A segment that was sent again."""
+    """An event: one or more segments that were sent again at once."""
 
     time_ns: int
     """Time of the retransmission, nanoseconds since 1970."""
@@ -117,16 +117,16 @@ class RetransmissionsAnswer(Object):
 
     log: str
     """Name of the log."""
-    total: int
-    """Retransmissions of the log, or of the connection."""
+    segments: int
+    """Segments that were sent again, of the log or of the connection: those whose event the log has."""
     causes: dict[str, int]
-    """Retransmissions by cause."""
-    spurious: int
-    """Retransmissions that were needless."""
+    """These segments by cause."""
+    spurious_segments: int
+    """Of these, segments whose data had arrived already."""
     retransmissions: list[RetransmissionRow]
-    """The last retransmissions."""
+    """The last events, each of one or more segments."""
     left_out: int
-    """Number of earlier retransmissions."""
+    """Number of earlier events."""
     ledger: Ledger | None
     """The account of the log."""
 
@@ -177,7 +177,7 @@ class ReportAnswer(Object):
     received_bytes: int
     """Bytes received."""
     retransmissions: dict[str, int]
-    """Retransmissions by cause."""
+    """Segments that were sent again by cause: those whose event the log has."""
     refused: int
     """Segments that full accept queues refused."""
     gaps: int

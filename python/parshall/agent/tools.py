@@ -136,9 +136,9 @@ class Tools:
         return _answer(
             RetransmissionsAnswer,
             log=log,
-            total=found.height,
-            causes=_counts(found, "cause"),
-            spurious=found.filter(pl.col("spurious")).height,
+            segments=_total(found, "segments"),
+            causes=_segments_by_cause(found),
+            spurious_segments=_total(found.filter(pl.col("spurious")), "segments"),
             retransmissions=rows,
             left_out=found.height - len(rows),
             ledger=_ledger(opened.ledger),
@@ -183,7 +183,7 @@ class Tools:
             endings=_counts(flows, "ending"),
             acked_bytes=_total(table, "acked_bytes"),
             received_bytes=_total(table, "received_bytes"),
-            retransmissions=_counts(_frame(opened.retransmissions), "cause"),
+            retransmissions=_segments_by_cause(_frame(opened.retransmissions)),
             refused=_total(listeners, "syns_refused") + _total(listeners, "acks_refused"),
             gaps=opened.gaps.num_rows,
             ledger=_ledger(opened.ledger),
@@ -288,6 +288,15 @@ def _counts(frame: "pl.DataFrame", column: str) -> dict[str, int]:
 
     values = frame[column].cast(pl.String).fill_null("unknown")
     return dict(values.value_counts(sort=True).head(ROWS_MAX).iter_rows())
+
+
+def _segments_by_cause(retransmissions: "pl.DataFrame") -> dict[str, int]:
+    """Return the segments that were sent again by cause, most frequent first; null is `unknown`."""
+    import polars as pl
+
+    cause = pl.col("cause").cast(pl.String).fill_null("unknown")
+    counted = retransmissions.group_by(cause).agg(pl.col("segments").cast(pl.Int64).sum())
+    return dict(counted.sort("segments", "cause", descending=[True, False]).iter_rows())
 
 
 def _total(frame: "pl.DataFrame", column: str) -> int:

@@ -248,9 +248,9 @@ class FlowState(Object):
     state: str | None
     """State of TCP."""
     retransmitted: int | None
-    """Segments that were sent again since the log began."""
+    """Segments that were sent again since the log began, as the kernel counts: also those that did not leave the host."""
     retransmitted_for: str | None
-    """Why they were, number and cause, such as 12 fast, 1 rto; null: none was, or its event was lost."""
+    """Why they were, segments and cause, such as 12 fast, 1 rto, of those whose event the log has; null: of none."""
     duration_s: float | None
     """Time between first and last record, seconds."""
     srtt_ms: float | None
