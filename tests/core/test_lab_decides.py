@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import in_process
 from parshall.errors import ParshallError, UsageError
 from parshall.host.stopping import Stopping
 from parshall.lab import Host, Measure, Program, Setting, Statement, Study, grid, laboratory
@@ -194,3 +196,18 @@ def test_what_is_measured_after_a_boot_is_a_session_of_its_own(tmp_path: Path, m
     sessions = {each.record["repeat"]: each.record["session"] for each in later.runs()}
     assert sessions == {0: 0, 1: 1}
     assert [each["boot"] == "another" for each in later.about["sessions"]] == [False, True]
+
+
+def test_a_study_without_statements_shows_its_means(tmp_path: Path) -> None:
+    text = f"from dataclasses import replace\n{TEXT}study = replace(study, statements=[])\n"
+    study = replace(STUDY, statements=[])
+    bundle = run(study, text, tmp_path / "out", repeats=3, site=Here())
+    done = in_process.parshall("lab", "resume", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    *lines, report = done.stdout.splitlines()
+    assert report.endswith("report.html") and len(lines) == len(MEANS)
+    table = bundle.table(study).filter(control="")
+    for line, level in zip(lines, MEANS, strict=True):
+        found = re.fullmatch(r"level (\w+) +time: ([\d.,]+) ms \(95 % interval .* to .*, 3 runs\)", line)
+        assert found and found[1] == level, line
+        assert float(found[2].replace(",", "")) == pytest.approx(table.filter(level=level)["time"].mean(), rel=1e-3)

@@ -25,6 +25,8 @@ BUDGET_S = 20 * 60.0
 # Of all built-in studies together; what one leaves is for those behind it.
 ALL_BUDGET_S = 110 * 60.0
 _LEAST_S = 60.0
+# Lines of a study without statements; its report has all.
+_SUMMARIES_MAX = 40
 # What is shown of a statement.
 _STATED = ("source", "published", "measured", "is_same", "reason")
 
@@ -309,6 +311,9 @@ def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool, *, is_stopped: 
         for statement in evaluation["statements"]:
             why = f" ({statement['reason']})" if statement["is_same"] is None and statement["reason"] else ""
             show(f"{_verdict(statement['is_same']):9} {statement['source']}: {statement['measured']}{why}")
+        if not evaluation["statements"]:
+            for line in _summary_lines(evaluation["summaries"], study):
+                show(line)
         show(report)
     return {
         "study": study.name,
@@ -319,6 +324,20 @@ def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool, *, is_stopped: 
         "unbalanced": unbalanced,
         "equal": evaluation.get("equal", []),
     }
+
+
+def _summary_lines(summaries: list[dict[str, Any]], study: Any) -> Iterator[str]:
+    """Yield what each measure was at each level, for a study that asks no question of its own."""
+    from parshall.lab.table import interval_text
+
+    levels = [", ".join(f"{name} {value}" for name, value in row["level"].items()) for row in summaries]
+    width = max(map(len, levels), default=0)
+    for level, row in list(zip(levels, summaries, strict=True))[:_SUMMARIES_MAX]:
+        interval = "" if row["count"] == 1 else f"95 % interval {interval_text(row['low'], row['high'])}, "
+        value = f"{row['mean']:,.4g} {study.measure(row['measure']).unit}".rstrip()
+        yield f"{level:{width}}  {row['measure']}: {value} ({interval}{many(row['count'], 'run')})"
+    if len(summaries) > _SUMMARIES_MAX:
+        yield f"{many(len(summaries) - _SUMMARIES_MAX, 'further mean')} in the report"
 
 
 def _verdict(is_same: bool | None) -> str:
