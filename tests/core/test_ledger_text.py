@@ -66,3 +66,16 @@ def test_a_cost_without_a_timed_hook_says_so():
     cost["programs"] = [program, {"program": "tcp_ingress", "sampled_runs": 1, "ns_per_run": 150.0}]
     line = ledger_lines({"hooks": [account("tcp_ingress", 1)], "cost": cost})[-1]
     assert line.startswith("  cost: tcp_ingress 150 ns; reader ")
+
+
+def test_a_cost_names_the_programs_that_took_most_of_the_time():
+    runs = {"seldom": (1, 900.0), "often": (1000, 120.0), **{f"small_{number}": (10, 20.0) for number in range(9)}}
+    programs = [
+        {"program": name, "sampled_runs": sampled_runs, "ns_per_run": ns_per_run}
+        for name, (sampled_runs, ns_per_run) in runs.items()
+    ]
+    cost = {"programs": programs, "reader_cpu_s": 0.5, "wall_s": 2.0, "log_bytes": 0}
+    line = ledger_lines({"hooks": [account("tcp_ingress", 1)], "cost": cost})[-1]
+    assert line.startswith(
+        "  cost: often 120 ns, seldom 900 ns, small_0 20 ns, small_1 20 ns, 7 further programs at most 20 ns; reader "
+    )

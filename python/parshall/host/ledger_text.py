@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from parshall.errors import printable
-from parshall.host.quantities import bytes_text
+from parshall.host.quantities import bytes_text, many
 from parshall.host.shown import html_table, html_text
 
 _FILTER_SHOWN = 120
+_PROGRAMS_SHOWN = 4
 # The schema and the flow table outweigh fewer records.
 _RECORDS_FOR_MEAN = 1000
 # Prefix of programs that time the reader of a log: they are no hooks of packets or events.
@@ -147,11 +148,17 @@ def _table(accounts: list[tuple[str, dict[str, Any]]]) -> list[str]:
 def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
     # The kernel times programs in short windows only, see docs/ledger.md.
     timed = [
-        f"{program['program']} {program['ns_per_run']:,.0f} ns"
+        program
         for program in cost["programs"]
         if program["sampled_runs"] and not program["program"].startswith(_READER_PREFIX)
     ]
-    hooks = ", ".join(timed) or "hooks not timed: none ran in a timed window"
+    # Those that took most of the time; the others run seldom, or do little.
+    timed.sort(key=lambda program: program["sampled_runs"] * program["ns_per_run"], reverse=True)
+    named = [f"{program['program']} {program['ns_per_run']:,.0f} ns" for program in timed[:_PROGRAMS_SHOWN]]
+    if others := timed[_PROGRAMS_SHOWN:]:
+        most_ns = max(program["ns_per_run"] for program in others)
+        named.append(f"{many(len(others), 'further program')} at most {most_ns:,.0f} ns")
+    hooks = ", ".join(named) or "hooks not timed: none ran in a timed window"
     reader = f"reader {cost['reader_cpu_s']:.2f} CPU s in {cost['wall_s']:.1f} s"
     written = f"; {bytes_text(cost['log_bytes'])} written" if cost["log_bytes"] else ""
     if written and records >= _RECORDS_FOR_MEAN:
