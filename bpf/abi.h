@@ -568,7 +568,7 @@ enum path_code {
 	PATH_MERGED = 5,           /* GRO or the reassembly of fragments put it into another packet */
 	PATH_SEGMENTED = 6,        /* by software GSO; its segments are packets of their own */
 	PATH_UNKNOWN = 7,          /* its sk_buff was used again, and no end was seen */
-	PATH_OVERWRITTEN = 8,      /* another packet took its place in the table */
+	PATH_DISPLACED = 8,        /* another packet took its place in the table */
 	PATH_OPEN = 9,             /* under way when measuring ended */
 	PATH_CODE_COUNT = 10,
 };

@@ -448,7 +448,7 @@ static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 		return seen & (ARRIVING | CAME_IN) ? PATH_FORWARDED : PATH_SENT;
 	/* IPv6 joins behind local_in. */
 	if (seen & JOINED && !(seen & DELIVERING & ~BIT(STAGE_LOCAL_IN)))
-		return otherwise == PATH_OVERWRITTEN ? PATH_OVERWRITTEN : PATH_MERGED;
+		return otherwise == PATH_DISPLACED ? PATH_DISPLACED : PATH_MERGED;
 	if (seen & DELIVERING)
 		return PATH_DELIVERED;
 	if (seen & BIT(STAGE_CONSUME))
@@ -592,7 +592,7 @@ static __noinline struct path_packet *make_room(const void *skb, __u32 *place)
 	}
 	tag = *(volatile __u64 *)&packet->tag;
 	if (tag)
-		end_packet(*place, tag, PATH_OVERWRITTEN, 0);
+		end_packet(*place, tag, PATH_DISPLACED, 0);
 	return packet;
 }
 

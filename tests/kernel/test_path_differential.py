@@ -113,8 +113,8 @@ def differences(found: Found, expected: Expected) -> list[str]:
         ends = [pairs.pop(name) for name in ("delivered", "merged, or unknown")]
         pairs["delivered, merged, or unknown"] = (sum(ours for ours, _ in ends), sum(theirs for _, theirs in ends))
     # Two packets may want one place in the table, also in one with room; so rarely that this hides nothing.
-    slack = found.missed + paths["overwritten"]
-    assert paths["overwritten"] < 5, found
+    slack = found.missed + paths["displaced"]
+    assert paths["displaced"] < 5, found
     return [
         f"{found.name}: {name}: {ours}, expected {theirs}" + (f" within {slack}" if slack else "")
         for name, (ours, theirs) in pairs.items()

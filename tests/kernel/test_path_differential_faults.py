@@ -180,7 +180,7 @@ def test_datagrams_that_are_closed_unread_are_not_dropped_in_measurements_of_all
     assert summary.paths["dropped"] == 0
 
 
-def test_a_waiting_fragment_that_loses_its_place_is_overwritten(
+def test_a_waiting_fragment_that_loses_its_place_is_displaced(
     traffic: Traffic, until: Callable[..., None], one_cpu: int
 ) -> None:
     """`ip6frag_expire_frag_queue` drops it later, which no row says; it also happens in a table with room."""
@@ -198,7 +198,7 @@ def test_a_waiting_fragment_that_loses_its_place_is_overwritten(
 
     summary, _ = measured(traffic, None, work, netns=host.namespace, packets_max=1024)
     assert summary.paths["merged"] == 0, summary.paths
-    assert followed(summary).get("FRAG_REASM_TIMEOUT", 0) + summary.paths["overwritten"] >= 50
+    assert followed(summary).get("FRAG_REASM_TIMEOUT", 0) + summary.paths["displaced"] >= 50
 
 
 @pytest.mark.long

@@ -93,7 +93,7 @@ def flooded(measurement: Measurement, host: Any, address: str, count: int, packe
 
 @needs_memory
 @pytest.mark.parametrize(("count", "packets_max"), SIZES)
-def test_packets_under_way_are_open_or_overwritten(bed: Any, count: int, packets_max: int) -> None:
+def test_packets_under_way_are_open_or_displaced(bed: Any, count: int, packets_max: int) -> None:
     """They wait in a queue discipline that hardly sends."""
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right, backend="veth")
@@ -112,7 +112,7 @@ def test_packets_under_way_are_open_or_overwritten(bed: Any, count: int, packets
     # Two packets whose addresses have one place overwrite each other, also in a table with room; how often depends on
     # where the kernel has its buffers.
     assert paths["open"] > 0.3 * min(packets_max, count)
-    assert paths["open"] + paths["overwritten"] > 0.99 * count
+    assert paths["open"] + paths["displaced"] > 0.99 * count
 
 
 @needs_memory

@@ -361,10 +361,10 @@ def test_a_small_table_counts_what_it_overwrites(router, tmp_path):
     with measured(tmp_path, router.router, {"packets_max": 1024, "stages": QUEUEING}) as found:
         router.send(5000)
     rows = to_sink(found["log"])
-    # One that leaves the queue after it was overwritten begins anew, where it is sent.
+    # One that leaves the queue after it was displaced begins anew, where it is sent.
     begun_again = rows.filter(pc.equal(rows["first_stage"].cast("string"), "start_xmit")).num_rows
-    overwritten = paths_of(rows)["overwritten"]
-    assert overwritten > 0 and begun_again <= overwritten
+    displaced = paths_of(rows)["displaced"]
+    assert displaced > 0 and begun_again <= displaced
     assert rows.num_rows - begun_again == 5000
 
 

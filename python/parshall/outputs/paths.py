@@ -7,7 +7,7 @@ from parshall.outputs.ledger import Ledger
 
 Bucket = tuple[int, int]
 CodePath = Literal[
-    "forwarded", "delivered", "sent", "dropped", "consumed", "merged", "segmented", "unknown", "overwritten", "open"
+    "forwarded", "delivered", "sent", "dropped", "consumed", "merged", "segmented", "unknown", "displaced", "open"
 ]
 
 

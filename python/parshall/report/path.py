@@ -41,7 +41,7 @@ MEANINGS = {
     "merged": "GRO or the reassembly of fragments put it into another packet",
     "segmented": "GSO cut it into pieces, which are packets of their own",
     "unknown": "its sk_buff was used again, and no end was seen",
-    "overwritten": "another packet took its place in the table; --packets-max makes it larger",
+    "displaced": "another packet took its place in the table; --packets-max makes it larger",
     "open": "under way when measuring ended",
 }
 """Code path -> how its packets end."""

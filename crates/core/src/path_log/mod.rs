@@ -30,6 +30,6 @@ pub const CODE_NAMES: [&str; PATH_CODE_COUNT] = [
     "merged",
     "segmented",
     "unknown",
-    "overwritten",
+    "displaced",
     "open",
 ];

@@ -55,7 +55,7 @@ const COST_WINDOWS: u64 = 40;
 const COST_PACKETS_MIN: u64 = 100;
 const COST_CONFIDENCE: f64 = 0.95;
 /// Code paths of packets whose end no stage shows.
-const ENDS_UNKNOWN: [&str; 3] = ["unknown", "open", "overwritten"];
+const ENDS_UNKNOWN: [&str; 3] = ["unknown", "open", "displaced"];
 
 pub(super) struct Run {
     request: PathRequest,

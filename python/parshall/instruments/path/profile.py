@@ -37,7 +37,7 @@ class PathSummary(Summary):
         ``stage`` and ``reason`` of what was requested and this kernel lacks.
     paths : dict
         Packets by code path: forwarded, delivered, sent, dropped, consumed, merged, segmented, and those whose end
-        was not seen: unknown, overwritten, open.
+        was not seen: unknown, displaced, open.
     times : list of dict
         One row a code path (and group) and stage: packets, sum, share of the whole, quantiles, buckets; with
         ``probe_cost`` also what `less_probes` adds.
