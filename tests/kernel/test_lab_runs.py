@@ -325,6 +325,10 @@ LEVELS: dict[str, list[dict[str, Any]]] = {
     "ffpf": [
         {"method": method, "rate": "100M", "snaplen": 100, "applications": 2}
         for method in ("tcpdump on the ring", "tcpdump", "our readers", "TPACKET_V3")
+    ]
+    + [
+        {"method": "tcpdump on the ring", "rate": "600M", "snaplen": 100, "applications": 2, **more}
+        for more in ({"sizes": "64"}, {"filters": "overlapping"}, {"buffer_mib": 2})
     ],
     "capture": [
         {"work": work, "method": method, "buffer": "8M", "cpus": cpus, "gap": 20_000}
@@ -396,6 +400,8 @@ def test_a_built_in_study_measures_at_every_kind_of_level(name: str, level: dict
     assert len(rows) == len(states) and all(row[factor] == value for factor, value in level.items())
     if name in ("ffpf", "capture"):
         assert 0 <= row["worst"] <= 100
+    if name == "ffpf":
+        assert row["switches"] > 0
     if name == "bottleneck":
         assert 20 <= row["round_trip"] <= row["round_trip_p99"] and 5 < row["throughput"] < 50
         assert 0.25 <= row["fairness"] <= 1 and 0 <= row["unanswered"] < 50

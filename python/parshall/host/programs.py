@@ -12,16 +12,19 @@ from typing import Any
 
 
 class Program(subprocess.Popen[Any]):
-    """A program that notes its CPU time when `poll` finds that it has ended.
+    """A program that notes what it used when `poll` finds that it has ended.
 
     Attributes
     ----------
     cpu_s : float or None
         CPU time of the program and of the children that it waited for, seconds; None while it runs, or when `wait`
         took its exit status.
+    context_switches : int or None
+        How often they gave up a CPU or lost it; None as above.
     """
 
     cpu_s: float | None = None
+    context_switches: int | None = None
 
     def poll(self) -> int | None:
         """Return the exit status; None while it runs."""
@@ -34,6 +37,7 @@ class Program(subprocess.Popen[Any]):
             if ended:
                 self.returncode = os.waitstatus_to_exitcode(status)
                 self.cpu_s = usage.ru_utime + usage.ru_stime
+                self.context_switches = usage.ru_nvcsw + usage.ru_nivcsw
         return self.returncode
 
 

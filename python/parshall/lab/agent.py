@@ -119,6 +119,11 @@ class Agent:
         program = self._programs[name]
         return program.cpu_s if isinstance(program, programs.Program) else None
 
+    def context_switches(self, name: str) -> int | None:
+        """Return how often a program that has ended, and its children, gave up a CPU or lost it."""
+        program = self._programs[name]
+        return program.context_switches if isinstance(program, programs.Program) else None
+
     def cpu_now_s(self, name: str) -> float:
         """Return the CPU time of a program so far, of its threads that live, seconds; 0 when it has ended."""
         directory = Path(f"/proc/{self._programs[name].pid}/task")

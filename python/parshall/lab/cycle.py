@@ -180,6 +180,7 @@ def end(scene: Scene, program: Program) -> dict[str, Any]:
         "status": status,
         "is_json": program.is_json,
         "cpu_s": agent.cpu_s(program.name),
+        "context_switches": agent.context_switches(program.name),
     }
 
 

@@ -131,6 +131,14 @@ class Run:
         share = self.wall_s / ledger["cost"]["wall_s"] if "output" in outcome and hooks_ns else 1.0
         return float(outcome["cpu_s"] + share * hooks_ns / 1e9)
 
+    def context_switches(self, program: str) -> int:
+        """Return how often a program and its children gave up a CPU or lost it, from their start to their end."""
+        self.text(program)
+        found = self.record["programs"][program].get("context_switches")
+        if found is None:
+            raise AbsentError(f"{program}: its context switches were not counted")
+        return int(found)
+
     def cpu_percent(self, host: str = "", cpu: int | None = None) -> float | None:
         """Return how busy the CPUs were during the workload: 100 % less idle and waiting for disks.
 

@@ -176,7 +176,7 @@ def _stretch(scene: Scene, setting: Setting, number: int, study: Study) -> dict[
     programs = {}
     for program, numbered, seconds in zip(cycle.of(setting.programs, INSTRUMENT), instruments, used_s, strict=True):
         outcome = cycle.end(scene, numbered)
-        programs[program.name] = outcome | {"cpu_s": seconds, "output": numbered.name}
+        programs[program.name] = outcome | {"cpu_s": seconds, "context_switches": None, "output": numbered.name}
     return {"programs": programs, "hosts": hosts, "workload_s": length_s}
 
 
@@ -195,7 +195,8 @@ def _end_at_any_status(scene: Scene, program: Program) -> dict[str, Any]:
     status = agent.status(program.name)
     if status is None:
         raise ParshallError(f"{program.name}: did not end within {program.end_s:g} s of SIGINT")
-    return {"host": program.host, "role": program.role, "status": status, "is_json": False, "cpu_s": None}
+    used = {"cpu_s": None, "context_switches": None}
+    return {"host": program.host, "role": program.role, "status": status, "is_json": False, **used}
 
 
 def stretches_of(run: Run) -> list[Run]:

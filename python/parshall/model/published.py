@@ -406,16 +406,18 @@ def check_statements() -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        Shape (statements, 5): ``section``, ``statement``, ``holds``, ``seen``, ``note``: why it does not hold.
+        Shape (statements, 6): ``section``, ``figure``, ``statement``, ``holds``, ``seen``, ``note``: why it does not
+        hold.
     """
-    rows: list[tuple[str, str, bool, str, str]] = []
+    rows: list[tuple[str, str, str, bool, str, str]] = []
 
-    def add(statement: str, holds: bool, seen: str, note: str = "", section: str = "3.8.2") -> None:
-        rows.append((section, statement, bool(holds), seen, note))
+    def add(figure: str, statement: str, holds: bool, seen: str, note: str = "", section: str = "3.8.2") -> None:
+        rows.append((section, figure, statement, bool(holds), seen, note))
 
     one_to_one = _mean_latency_us("bsd-router-functions"), _mean_latency_us("bsd-router")
     add(
-        "Figure 3.9: a queue for each function is not a good model",
+        "3.9",
+        "a queue for each function is not a good model",
         abs(one_to_one[0] / one_to_one[1] - 1) > 0.05,
         f"mean latency {one_to_one[0]:.1f} us, of the grains' model {one_to_one[1]:.1f} us",
         "the chapter's services are correlated; ours are constants, which cannot be, and only the bus differs",
@@ -423,7 +425,8 @@ def check_statements() -> pl.DataFrame:
     )
     sizes = [_mean_latency_us("bsd-router", str(size), bus_mhz=1e6, bus_bits=64, link_mbps=1e9) for size in (64, 1432)]
     add(
-        "Figure 3.14: forwarding does not depend on the length",
+        "3.14",
+        "forwarding does not depend on the length",
         abs(sizes[1] / sizes[0] - 1) < 0.01,
         f"{_list(sizes)} us for 64 and 1432 B, without the times of bus and link",
         section="3.7.3",
@@ -432,6 +435,7 @@ def check_statements() -> pl.DataFrame:
     lost = router("A", 400.0).lost()
     place = max(lost, key=lambda queue: lost[queue])
     add(
+        "3.17",
         "1 GHz, saturated: most losses in the IP input queue",
         place == "ipintrq",
         f"{place}, {lost[place]:.1%} of all packets",
@@ -439,26 +443,29 @@ def check_statements() -> pl.DataFrame:
 
     first = [router("A", load, 3000.0, bus_arbitration="reception-first") for load in (600.0, 700.0, 800.0)]
     rates = [throughput_mbps(results) for results in first]
-    add("3 GHz, reception first: throughput falls as the load rises", rates[0] > rates[1] > rates[2], _list(rates))
+    falls = rates[0] > rates[1] > rates[2]
+    add("3.17", "3 GHz, reception first: throughput falls as the load rises", falls, _list(rates))
     lost = first[1].lost()
     place = max(lost, key=lambda queue: lost[queue])
     add(
+        "3.17",
         "3 GHz, reception first: most losses in the driver's transmit queue",
         place == "ifsnd",
         f"{place}, {lost[place]:.1%}",
     )
 
     equal = [router("A", load, 3000.0).mean("cpu", "utilisation") for load in (600.0, 800.0, 1000.0)]
-    add("3 GHz, equal priority: the CPU never saturates", max(equal) < 0.95, _list(equal, ".2f"))
+    add("3.17", "3 GHz, equal priority: the CPU never saturates", max(equal) < 0.95, _list(equal, ".2f"))
 
     polled = [throughput_mbps(router("A", load, model="mogul-ramakrishnan")) for load in (300.0, 600.0, 900.0)]
-    add("Mogul and Ramakrishnan, 1 GHz: same saturation", abs(polled[0] / 225 - 1) < 0.02, _list(polled))
-    add("Mogul and Ramakrishnan, 1 GHz: no collapse", min(polled) > 0.98 * max(polled), _list(polled))
+    add("3.19", "Mogul and Ramakrishnan, 1 GHz: same saturation", abs(polled[0] / 225 - 1) < 0.02, _list(polled))
+    add("3.19", "Mogul and Ramakrishnan, 1 GHz: no collapse", min(polled) > 0.98 * max(polled), _list(polled))
 
     polled_shares = _shares(router("A", 900.0, model="mogul-ramakrishnan"))
     in_bytes = router("A", 900.0, model="mogul-ramakrishnan", nic_bytes=16384)
     add(
-        "Mogul and Ramakrishnan, 1 GHz: no fair share (Figure 3.19)",
+        "3.19",
+        "Mogul and Ramakrishnan, 1 GHz: no fair share",
         max(abs(share - 1 / 3) for share in polled_shares) > 0.02,
         _list(polled_shares, ".3f"),
         "flows of equal bit rate that lose the same part of their packets have equal shares; with the card's buffer "
@@ -467,14 +474,15 @@ def check_statements() -> pl.DataFrame:
     )
 
     fair = _shares(router("A", 600.0, model="wfq-router"))
-    add("WFQ, 1 GHz: one third each", max(abs(share - 1 / 3) for share in fair) < 0.01, _list(fair, ".3f"))
+    add("3.21", "WFQ, 1 GHz: one third each", max(abs(share - 1 / 3) for share in fair) < 0.01, _list(fair, ".3f"))
     bound = _shares(router("A", 900.0, 3000.0, model="wfq-router", nic_bytes=16384))
     add(
+        "3.21",
         "WFQ, 3 GHz: not one third each (the card's buffer counted in bytes, 16 KiB)",
         max(abs(share - 1 / 3) for share in bound) > 0.02,
         _list(bound, ".3f"),
     )
-    return pl.DataFrame(rows, schema=["section", "statement", "holds", "seen", "note"], orient="row")
+    return pl.DataFrame(rows, schema=["section", "figure", "statement", "holds", "seen", "note"], orient="row")
 
 
 def _mean_latency_us(model: str, packet_bytes: str = "64", **settings: str | float) -> float:

@@ -248,7 +248,7 @@ class FlowState(Object):
     state: str | None
     """State of TCP."""
     retransmitted: int | None
-    """Segments that were sent again since the log began, as the kernel counts: also those that did not leave the host."""
+    """Segments that were sent again since the log began, as the kernel counts: also those that did not leave it."""
     retransmitted_for: str | None
     """Why they were, segments and cause, such as 12 fast, 1 rto, of those whose event the log has; null: of none."""
     duration_s: float | None

@@ -463,6 +463,8 @@ class PublishedStatement(Object):
 
     section: str
     """Section of the document."""
+    figure: str
+    """Figure that shows it."""
     statement: str
     """The statement."""
     holds: bool

@@ -4,34 +4,51 @@ from dataclasses import replace
 
 from parshall.lab import Figure, Finding, Measure, Published, Setting, Statement, Study, Table, capture, grid, tcpdump
 from parshall.lab.programs import PARSHALL
+from parshall.lab.run import Run
 from parshall.lab.study import Level, Program
-from parshall.studies.thesis import SNIFFER, capturing_rates, hosts, rate_kpps, rate_mbps, sniffer_cpu, traffic
+from parshall.studies.thesis import SENDER, SNIFFER, capturing_rates, hosts, rate_kpps, rate_mbps, sniffer_cpu, traffic
 
 RING, SOCKETS, OURS, MMAP = "tcpdump on the ring", "tcpdump", "our readers", "TPACKET_V3"
 METHODS = [RING, SOCKETS, OURS, MMAP]
 SNAPLENS = [100, 800, 1500]
 RATES = ["100M", "200M", "300M", "400M", "500M", "600M", "1G", "2G", "4G"]
 FULL = "full speed"
-BUFFER = "32M"
-BUFFER_KIB = str(32 << 10)
+BUFFER_MIB, FEW_SLOTS_MIB = 32, 2
+# Packets a second of 1500 bytes at 600 Mbit/s.
+PPS_OF_600M = "50k"
+OVERLAPPING = "overlapping"
+# Levels that say nothing else have the large buffer, packets of 1500 bytes, and no filter.
+USUAL = {"buffer_mib": None, "sizes": None, "filters": None}
+
+
+# What the document says beside its figures.
+MORE = [
+    {"method": RING, "rate": "600M", "snaplen": 100, "applications": 1, "sizes": "64"},
+    {"method": RING, "rate": FULL, "snaplen": 100, "applications": 6, "buffer_mib": FEW_SLOTS_MIB},
+    *grid(method=[RING, SOCKETS], rate=[FULL], snaplen=[100], applications=[6], filters=[OVERLAPPING]),
+]
 
 
 def applications(level: Level) -> list[Program]:
     """Return the applications of a level, with overlapping interests: all want every packet."""
     found = []
+    mib = level.get("buffer_mib", BUFFER_MIB)
+    buffer = f"{mib}M"
     for number in range(level["applications"]):
         name, snaplen = f"app-{number}", level["snaplen"]
         if level["method"] in (RING, SOCKETS):
-            program = tcpdump(SNIFFER, "-s", snaplen, "-B", BUFFER_KIB, name=name)
+            # All packets pass each of these filters.
+            wanted = ["udp", "and", "not", "host", f"10.99.0.{number + 1}"] if "filters" in level else []
+            program = tcpdump(SNIFFER, "-s", snaplen, "-B", mib << 10, *wanted, name=name)
             if level["method"] == RING:
                 before = [*PARSHALL, "pcap", "--"]
                 program = Program(
                     name, SNIFFER, [*before, *program.command], ready=program.ready, is_json=False, is_drained=True
                 )
         elif level["method"] == MMAP:
-            program = capture(SNIFFER, "--backend", "tpacket-v3", "--buffer", BUFFER, "-s", snaplen, name=name)
+            program = capture(SNIFFER, "--backend", "tpacket-v3", "--buffer", buffer, "-s", snaplen, name=name)
         elif number == 0:
-            program = capture(SNIFFER, "--name", "{ring}", "--buffer", BUFFER, "-s", snaplen, name=name)
+            program = capture(SNIFFER, "--name", "{ring}", "--buffer", buffer, "-s", snaplen, name=name)
         else:
             program = capture(SNIFFER, "--join", "{ring}", "-s", snaplen, name=name)
         found.append(program)
@@ -39,10 +56,12 @@ def applications(level: Level) -> list[Program]:
 
 
 def setting(level: Level, duration_s: float) -> Setting:
-    """Return a generator of packets of 1500 bytes, and the applications on the sniffer."""
+    """Return a generator, and the applications on the sniffer."""
     at, links = hosts()
     rate = {} if level["rate"] == FULL else {"rate": level["rate"]}
-    programs = [*applications(level), traffic(duration_s, sizes="1500", **rate)]
+    if "sizes" in level:
+        rate = {"pps": PPS_OF_600M}
+    programs = [*applications(level), traffic(duration_s, sizes=level.get("sizes", "1500"), **rate)]
     return Setting(at, links, programs, duration_s)
 
 
@@ -52,14 +71,22 @@ def dropped(run) -> float:
     return 100 - sum(rates) / len(rates)
 
 
+def switches(run: Run) -> float:
+    """Return the context switches of all applications, for each 1,000 packets on the link."""
+    apps = [name for name in run.record["programs"] if name.startswith("app-")]
+    return 1e3 * sum(map(run.context_switches, apps)) / run.sent(SENDER)
+
+
 def idle(run) -> float | None:
     """Return the idle time of the sniffer's CPU, percent."""
     busy = sniffer_cpu(run)
     return None if busy is None else 100 - busy
 
 
-ONE = {"snaplen": 100, "applications": 1}
-MANY = {"snaplen": 100, "rate": FULL}
+ONE = {"snaplen": 100, "applications": 1, **USUAL}
+MANY = {"snaplen": 100, "rate": FULL, **USUAL}
+# The document has numbers for six.
+SIX = {**MANY, "applications": 6}
 
 
 def idle_time(table: Table) -> Finding:
@@ -94,24 +121,77 @@ def drops_of_one(table: Table) -> Finding:
 
 def scaling(table: Table) -> Finding:
     """Drops of many applications at full speed."""
-    # The document has numbers for six.
-    most = 6
-    rates = {method: table.mean("delivered", method=method, applications=most, **MANY) for method in METHODS}
+    rates = {method: table.mean("delivered", method=method, **SIX) for method in METHODS}
     gets = ", ".join(f"{method} {rate:,.0f} kpps" for method, rate in rates.items())
-    level = {**MANY, "applications": most}
     found = table.judge(
         "dropped",
-        {**level, "method": SOCKETS},
-        {**level, "method": RING},
+        {**SIX, "method": SOCKETS},
+        {**SIX, "method": RING},
         -1,
         margin=5.0,
-        what=f"dropped at full speed with {most}, on sockets and on the ring",
+        what=f"dropped at full speed with {SIX['applications']}, on sockets and on the ring",
     )
     why = "the generator shares the machine, and offers more when less is done for each packet: compare what each gets"
     return replace(
         found,
         measured=f"{found.measured}; each gets: {gets}",
         reason=found.reason or ("" if found.is_same is not False else why),
+    )
+
+
+def filtered(table: Table) -> Finding:
+    """Drops of many applications that filter, each by its own expression."""
+    level = {**SIX, "filters": OVERLAPPING}
+    return table.judge(
+        "dropped",
+        {**level, "method": SOCKETS},
+        {**level, "method": RING},
+        -1,
+        margin=5.0,
+        what=f"dropped by {SIX['applications']} with a filter each, on sockets and on the ring",
+        reason="the generator shares the machine, and offers more when less is done for each packet",
+    )
+
+
+def slots(table: Table) -> Finding:
+    """A larger ring, for many applications."""
+    return table.judge(
+        "dropped",
+        {**SIX, "method": RING, "buffer_mib": FEW_SLOTS_MIB},
+        {**SIX, "method": RING},
+        -1,
+        margin=2.0,
+        form=".1f",
+        what=f"dropped by {SIX['applications']} on a ring of {FEW_SLOTS_MIB} and of {BUFFER_MIB} MiB",
+        reason="the readers keep up with a small ring, or with none",
+    )
+
+
+def context_switches(table: Table) -> Finding:
+    """Context switches of many applications."""
+    return table.judge(
+        "switches",
+        {**SIX, "method": SOCKETS},
+        {**SIX, "method": RING},
+        -1,
+        margin=0.1,
+        form=",.2f",
+        what=f"context switches of {SIX['applications']}, on sockets and on the ring",
+    )
+
+
+def packet_size(table: Table) -> Finding:
+    """Packets of other sizes, as many a second."""
+    level = {**ONE, "method": RING, "rate": "600M"}
+    return table.judge(
+        "idle",
+        level,
+        {**level, "sizes": "64"},
+        0,
+        margin=5.0,
+        form=".1f",
+        what="idle time with 50,000 packets/s of 1500 and of 64 bytes",
+        reason="the generator and the copies of a longer packet take more time",
     )
 
 
@@ -128,12 +208,14 @@ study = Study(
     levels=[
         *grid(method=[RING, SOCKETS], rate=RATES, snaplen=SNAPLENS, applications=[1]),
         *grid(method=METHODS, rate=["600M", FULL], snaplen=[100, 800], applications=[1, 2, 3, 4, 5, 6, 7, 8]),
+        *MORE,
     ],
     quick_levels=[
         *grid(method=[RING, SOCKETS], rate=["600M", "4G"], snaplen=[100], applications=[1]),
         *grid(method=METHODS, rate=[FULL], snaplen=[100], applications=[1, 6]),
+        *MORE,
     ],
-    units={"rate": "bit/s", "snaplen": "bytes"},
+    units={"rate": "bit/s", "snaplen": "bytes", "buffer_mib": "MiB", "sizes": "bytes"},
     duration_s=5,
     control_level={"method": RING, "rate": "600M", "snaplen": 100, "applications": 1},
     measures=[
@@ -142,6 +224,7 @@ study = Study(
         Measure("idle", "%", idle, "idle time of the sniffer's CPU"),
         Measure("dropped", "%", dropped, "dropped, mean of the applications"),
         Measure("worst", "%", lambda run: 100 - min(capturing_rates(run), default=100), "dropped, worst application"),
+        Measure("switches", "per 1,000 packets", switches, "context switches of the applications"),
         Measure("delivered", "kpps", lambda run: rate_kpps(run) * (100 - dropped(run)) / 100, "delivered to each"),
     ],
     figures=[
@@ -152,7 +235,7 @@ study = Study(
             ["idle"],
             "method",
             "snaplen",
-            where={"applications": 1, "method": [RING, SOCKETS]},
+            where={"applications": 1, "method": [RING, SOCKETS], **USUAL},
             finding=idle_time,
         ),
         Figure(
@@ -162,7 +245,7 @@ study = Study(
             ["idle"],
             "method",
             "snaplen",
-            where={"rate": ["600M", FULL], "method": METHODS},
+            where={"rate": ["600M", FULL], "method": METHODS, **USUAL},
         ),
         Figure(
             "applications-dropped",
@@ -171,7 +254,7 @@ study = Study(
             ["dropped"],
             "method",
             "snaplen",
-            where={"rate": FULL},
+            where={"rate": FULL, **USUAL},
             published=[
                 Published("LSF, 100 bytes", [(6, 64)]),
                 Published("LSF, 800 bytes", [(6, 75)]),
@@ -187,7 +270,7 @@ study = Study(
             ["delivered"],
             "method",
             "snaplen",
-            where={"rate": FULL},
+            where={"rate": FULL, **USUAL},
         ),
     ],
     statements=[
@@ -197,6 +280,10 @@ study = Study(
             idle_time,
         ),
         Statement("Figure 11, text", "at 600 Mbit/s LSF drops 2 % to 3 %, FFPF a negligible part", drops_of_one),
+        Statement("Figure 11, packet size", "packet size plays no role, only the packet rate", packet_size),
         Statement("Figure 12", "6 tcpdumps: LSF drops 64 % to 75 %, FFPF 10 % to 15 %", scaling),
+        Statement("Figure 12, filters", "filters are merged in the kernel: little work is duplicated", filtered),
+        Statement("Figure 12, slots", "more slots in the buffer decrease what 6 applications drop", slots),
+        Statement("Figure 12, switches", "a shared buffer reduces context switching", context_switches),
     ],
 )

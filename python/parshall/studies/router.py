@@ -498,7 +498,7 @@ study = Study(
             compared("capacity", {"sizes": "1386"}, 0.0, 1.0, tunnel="aes-gcm"),
         ),
         Statement(
-            "section 3.7.4",
+            "Table 3-I",
             "4 to 1024 routes: 15.44 to 17.41 us, 13 % longer",
             compared("overload", {"routes": 1024}, 0.8, 1.0),
         ),

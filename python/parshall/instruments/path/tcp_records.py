@@ -110,9 +110,7 @@ def _sent_again_without_record(rows: pl.DataFrame, events: pl.DataFrame) -> pl.D
     ).drop("cause_of_event", "spurious_of_event")
 
 
-def _records(
-    log: Log, flows: pl.DataFrame, rows: pl.DataFrame, offset_ns: int
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _records(log: Log, flows: pl.DataFrame, rows: pl.DataFrame, offset_ns: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the records of packets, and the events of retransmissions whose packet has no record."""
     clock: dict[str, Any] = json.loads((log.schema.metadata or {}).get(b"parshall.clock", b"{}"))
     shift_ns = offset_ns - int(clock.get("monotonic_offset_ns", offset_ns))
@@ -168,9 +166,7 @@ def _has_all_events() -> pl.Expr:
     return (missing == 0) & (pl.col("retransmits_lost").fill_null(0) == 0)
 
 
-def _retransmitted(
-    packets: pl.DataFrame, events: pl.DataFrame, log: Log
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _retransmitted(packets: pl.DataFrame, events: pl.DataFrame, log: Log) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return packets with the event that says that they were sent again and its cause, and events without a packet.
 
     An event has the number of the last packet of its flow. It is of a packet with a lower number only where all
