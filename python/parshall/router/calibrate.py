@@ -125,19 +125,25 @@ def calibrate_in(
         time.sleep(max(0.0, due_s - time.monotonic()))
         stretches.measure()
     say("profiles of the path")
-    workload = replace(base, pps=RANDOM_SHARE * stretches.overload_pps, seed=seed + 5)
+    return calibration_of(bed, stretches)
+
+
+def calibration_of(bed: RouterTestbed, stretches: "Stretches") -> Calibration:
+    """Return the calibration that stretches of a testbed's router give, with profiles of its path."""
+    base, count = stretches.base, stretches.count
+    workload = replace(base, pps=RANDOM_SHARE * stretches.overload_pps, seed=base.seed + 5)
     interrupts = _interrupts(bed, workload, count)
-    stages, correlations = _stages(bed, replace(workload, seed=seed + 6), max(1000, count // 4))
+    stages, correlations = _stages(bed, replace(workload, seed=base.seed + 6), max(1000, count // 4))
     return Calibration(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine(),
         setup=bed.setup.describe(),
         traffic={
-            "sizes": sizes,
-            "flows": flows,
-            "repeats": repeats,
+            "sizes": base.sizes,
+            "flows": base.flows,
+            "repeats": len(stretches.half_load),
             "packets": count,
-            "first_seed": seed,
+            "first_seed": base.seed,
             "random_share": RANDOM_SHARE,
             "waiting_share": _WAITING_SHARE,
         },
@@ -160,13 +166,20 @@ class Stretches:
         Sizes, flows and the first seed; each stretch has `SEEDS_OF_A_REPEAT` seeds of its own.
     count : int
         Packets of each run.
+
+    Attributes
+    ----------
+    base, count
+        As above.
+    half_load : list of Measurement
+        Of each stretch, the packets at half of the rate under overload.
     """
 
     def __init__(self, bed: RouterTestbed, base: Traffic, count: int) -> None:
-        self._bed, self._base, self._count = bed, base, count
+        self._bed, self.base, self.count = bed, base, count
         self._overloads: list[float] = []
         self._sparse: list[Measurement] = []
-        self._waiting: list[Measurement] = []
+        self.half_load: list[Measurement] = []
         self._full: list[Measurement] = []
         self._begins_s: list[float] = []
         self._random = np.random.default_rng(base.seed)
@@ -180,23 +193,23 @@ class Stretches:
         """Measure one more, in a random order; in the first one the rate under overload comes first."""
         self._begins_s.append(time.monotonic())
         number = len(self._begins_s) - 1
-        own = replace(self._base, seed=self._base.seed + SEEDS_OF_A_REPEAT * number)
+        own = replace(self.base, seed=self.base.seed + SEEDS_OF_A_REPEAT * number)
 
         def measure_overload() -> None:
-            self._overloads.append(overload(self._bed, own, count=5 * self._count, repeats=1).pps)
+            self._overloads.append(overload(self._bed, own, count=5 * self.count, repeats=1).pps)
 
         def measure_sparse() -> None:
             traffic = replace(own, pps=RANDOM_SHARE * self.overload_pps, seed=own.seed + 1)
-            self._sparse.append(measure(self._bed, traffic, self._count))
+            self._sparse.append(measure(self._bed, traffic, self.count))
 
         def measure_waiting() -> None:
             traffic = replace(own, kind="poisson", pps=_WAITING_SHARE * self.overload_pps, seed=own.seed + 2)
-            self._waiting.append(measure(self._bed, traffic, self._count))
+            self.half_load.append(measure(self._bed, traffic, self.count))
 
         def measure_full() -> None:
             # Faster than the generator can: it keeps the queue full.
             traffic = replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3)
-            self._full.append(measure(self._bed, traffic, self._count))
+            self._full.append(measure(self._bed, traffic, self.count))
 
         kinds = [measure_overload, measure_sparse, measure_waiting, measure_full]
         # The first rate under overload is the one of which the others are shares.
@@ -214,7 +227,7 @@ class Stretches:
             There are too few packets for the quantiles.
         """
         batch = poll_packets(self._bed.setup.receive)
-        runs = ([Passages.of(each.table) for each in of] for of in (self._sparse, self._waiting, self._full))
+        runs = ([Passages.of(each.table) for each in of] for of in (self._sparse, self.half_load, self._full))
         found = estimated(*runs, batch=batch)
         for row, begin_s, pps in zip(found["stretches"], self._begins_s, self._overloads, strict=True):
             row |= {"at_s": begin_s - self._begins_s[0], "overload_pps": pps}
@@ -224,7 +237,7 @@ class Stretches:
             "high_overload_pps": max(self._overloads),
             "poll_packets": batch,
             **found,
-            **sender_fields([each.table for each in (*self._sparse, *self._waiting)], found["link_ns"]),
+            **sender_fields([each.table for each in (*self._sparse, *self.half_load)], found["link_ns"]),
         }
 
 
