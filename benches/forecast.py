@@ -32,7 +32,6 @@ from parshall.router.setup import Setup
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
 from parshall.router.validation import LOADS, validate
-from parshall.statistics import share_interval
 
 RECEIVE = ("rps", "threaded")
 STRETCHES, STRETCH_PACKETS = 12, 25_000
@@ -95,15 +94,20 @@ def width(low: float, high: float) -> float:
 
 
 def coverage(rows: list[dict[str, Any]], prefix: str = "") -> dict[str, Any]:
-    """Return how many measured values lie within the intervals, with a 95 % interval, and how wide these are."""
-    inside = sum(row[f"{prefix}low_us"] <= row["measured_us"] <= row[f"{prefix}high_us"] for row in rows)
-    low, high = share_interval(inside, len(rows))
+    """Return how many measured values lie within the intervals, also of each session, and how wide these are.
+
+    Values of a session are not independent: they have one calibration, and three quantiles are of one run.
+    """
+    inside = [row[f"{prefix}low_us"] <= row["measured_us"] <= row[f"{prefix}high_us"] for row in rows]
+    of_sessions: dict[int, list[bool]] = {}
+    for row, is_inside in zip(rows, inside, strict=True):
+        of_sessions.setdefault(row["session"], []).append(is_inside)
     factors = [width(row[f"{prefix}low_us"], row[f"{prefix}high_us"]) for row in rows]
     return {
         "values": len(rows),
-        "inside": inside,
-        "share": inside / len(rows),
-        "share_interval": [low, high],
+        "inside": sum(inside),
+        "share": statistics.mean(inside),
+        "shares_of_sessions": [statistics.mean(of) for of in of_sessions.values()],
         "median_width": statistics.median(factors),
     }
 
@@ -155,7 +159,7 @@ def main() -> None:
     except UsageError as error:
         parser.error(str(error))
     sessions.append({"began": began, "rows": rows})
-    every = [row for one in sessions for row in one["rows"]]
+    every = [row | {"session": number} for number, one in enumerate(sessions) for row in one["rows"]]
     results = {"confidence": CONFIDENCE, "summary": summary(every), "sessions": sessions}
     finish("forecast", results, {"parshall": version_of("parshall", "--version")}, arguments.archive)
 
