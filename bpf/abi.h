@@ -608,7 +608,7 @@ struct path_options {
 	__u32 follows_readers;                 /* what reads from sockets is followed, too */
 	__u16 delivered_reasons[3];            /* of drops that are none behind STAGE_LOCAL_IN; ~0: no reason */
 	__u16 refused_reason;                  /* of what a full accept queue refuses */
-	__u32 unused;
+	__u16 queue_reasons[2];                /* of drops of queue disciplines: the first one, and the one behind the last */
 };
 
 /* Who a packet is: what its headers said at its first stage, and where that was. */

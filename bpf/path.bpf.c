@@ -477,6 +477,32 @@ static __always_inline void end_dropped(struct path_packet *packet, __u32 place,
 	end_packet(place, *(volatile __u64 *)&packet->tag, PATH_DROPPED, 0);
 }
 
+/*
+ * A queue discipline that segments what it queues, as tbf does, drops single segments, which have passed no stage. Only
+ * its reasons count: a packet socket that frees a copy of a segment does so with another one.
+ */
+static __noinline int drop_segment(struct sk_buff *skb, __u32 reason)
+{
+	struct path_packet *packet;
+	struct path_drops *drops;
+	struct path_gso *gso;
+	__u32 place;
+
+	if (!skb || reason < options.queue_reasons[0] || reason >= options.queue_reasons[1])
+		return 0;
+	gso = gso_of(skb);
+	if (!gso)
+		return 0;
+	begin_packet(skb, STAGE_QUEUE, 0, 0, gso);
+	packet = find_packet(skb, &place);
+	if (!packet)
+		return 0;
+	drops = drops_of(reason);
+	packet->reason = reason;
+	end_dropped(packet, place, drops);
+	return 0;
+}
+
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason)
 {
@@ -489,10 +515,10 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 		reason = options.refused_reason;
 	drops = count_drop(reason);
 	if (!packet)
-		return 0;
+		return drop_segment(skb, reason);
 	if (!is_same(packet, skb) || is_copy(skb, reason) || has_another_header(packet, skb, place)) {
 		end_before(packet, place);
-		return 0;
+		return drop_segment(skb, reason);
 	}
 	end_all_joined(skb);
 	if (reason == UNSPECIFIED && was_joined(packet, skb)) {

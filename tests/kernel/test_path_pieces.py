@@ -1,5 +1,6 @@
 """Packets that the kernel cuts and joins: software GSO and fragments, held against its counters and tcpdump."""
 
+import json
 import socket
 import struct
 import threading
@@ -309,3 +310,36 @@ def test_pieces_of_a_large_datagram_have_its_times(two, tmp_path, log):
         pieces = packets.filter(pc.equal(packets["path"], "sent"))
         assert set(pieces["first_stage"].to_pylist()) == {"local_out"}
         assert len(set(pieces["time"].to_pylist())) == 30
+
+
+@BOTH
+def test_pieces_that_a_queue_discipline_drops_are_followed(two, request, tmp_path, until, log):
+    """A token bucket segments what is longer than its burst, and drops the segments that find no room."""
+    left, right, address, version, (interface, _) = two
+    limit = ["rate", "20mbit", "burst", "3200", "limit", "9000"]
+    left.run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *limit])
+    request.getfixturevalue("disturbed")
+    before = counters(right)
+    options = {"stages": ALL_STAGES if log else None, "filter": f"udp port {PORT}"}
+
+    def is_empty():
+        shown = left.run(["tc", "-s", "-j", "qdisc", "show", "dev", interface]).stdout
+        return all(each["backlog"] == 0 for each in json.loads(shown))
+
+    with (
+        measured(tmp_path, left, options, log=log) as found,
+        socket_at(left, "::" if version == 6 else "0.0.0.0", socket.SOCK_DGRAM) as sender,
+    ):
+        sender.setsockopt(socket.SOL_UDP, UDP_SEGMENT, 500)
+        for _ in range(40):
+            sender.sendto(bytes(5000), (address, PORT))
+        until(is_empty)
+    arrived = grown(before, counters(right), "Udp6NoPorts" if version == 6 else "UdpNoPorts")
+    paths = found["summary"].paths
+    assert 0 < arrived < 400
+    assert (paths["sent"], paths["dropped"], paths["segmented"]) == (arrived, 400 - arrived, 40), (paths, arrived)
+    if log:
+        dropped = found["log"].packets.filter(pc.equal(found["log"].packets["path"], "dropped"))
+        assert set(dropped["drop_reason"].to_pylist()) == {"QDISC_DROP"}
+        assert set(dropped["first_stage"].to_pylist()) == {"local_out"}
+        assert set(dropped["payload_bytes"].to_pylist()) == {500}

@@ -536,7 +536,7 @@ plain! {
         follows_readers: u32,
         delivered_reasons: [u16; 3],
         refused_reason: u16,
-        unused: u32,
+        queue_reasons: [u16; 2],
     }
     /// See `struct path_identity`.
     struct PathIdentity {

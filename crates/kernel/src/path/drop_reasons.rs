@@ -20,6 +20,8 @@ const DELIVERED: [&str; 3] = ["SOCKET_CLOSE", "QUEUE_PURGE", "NOT_SPECIFIED"];
 const REFUSED: &str = "TCP_LISTEN_OVERFLOW";
 /// Its number where the kernel does not have it. It is not [`NO_REASON`], which may stand among those of deliveries.
 const REFUSED_NUMBER: u16 = u16::MAX - 1;
+/// The first reason of a queue discipline, and the one that follows the last.
+const OF_QUEUES: [&str; 2] = ["QDISC_DROP", "CPU_BACKLOG"];
 /// A number that no reason of the core has.
 const NO_REASON: u16 = u16::MAX;
 
@@ -103,6 +105,12 @@ impl DropReasons {
     /// The number of the reason of what a full accept queue refuses.
     pub fn refused(&self) -> u16 {
         self.number(REFUSED)
+    }
+
+    /// The first of the reasons with which queue disciplines drop, and the one behind the last; equal: none is known.
+    pub fn of_queues(&self) -> [u16; 2] {
+        let [first, end] = OF_QUEUES.map(|name| self.number(name));
+        if first < end && end != NO_REASON { [first, end] } else { [0, 0] }
     }
 
     /// The number of a reason of the core; [`NO_REASON`] where the kernel does not have it.

@@ -49,6 +49,7 @@ impl Settings {
             follows_readers: u32::from(selection.others.contains(&"path_read")),
             delivered_reasons: reasons.delivered(),
             refused_reason: reasons.refused(),
+            queue_reasons: reasons.of_queues(),
             ..PathOptions::default()
         };
         options.interfaces[..interfaces.len()].copy_from_slice(&interfaces);
