@@ -535,6 +535,11 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 		end_before(packet, place);
 		return 0;
 	}
+	if (was_segmented_for_a_queue(packet, skb)) {
+		packet->seen |= SEGMENTED;
+		end_before(packet, place);
+		return 0;
+	}
 	end_dropped(packet, place, drops);
 	return 0;
 }

@@ -41,6 +41,8 @@ struct path_gso {
 	__u32 length_bytes;
 	__u32 segments_left;
 	__u32 place;
+	__u32 had_socket; /* when it was queued */
+	__u32 unused;
 	struct path_packet packet;
 	struct path_command command;
 };
@@ -209,6 +211,7 @@ static __noinline int remember_gso(const struct path_packet *packet, const struc
 	gso->length_bytes = skb->len;
 	gso->segments_left = segments;
 	gso->place = place;
+	gso->had_socket = skb->sk != 0;
 	gso->packet = *packet;
 	if (options.group == GROUP_COMMAND) {
 		command = bpf_map_lookup_elem(&path_commands, &place);
@@ -232,6 +235,26 @@ static __noinline int forget_gso(const struct path_packet *packet, const struct 
 	gso = element_for(&flow, packet);
 	if (gso && gso->packet.tag == packet->tag && gso->packet.time_ns == packet->time_ns)
 		gso->queued_ns = gso->segments_left = 0;
+	return 0;
+}
+
+/*
+ * Whether a GSO packet that a queue drops was segmented before: the kernel gives its socket to its segments. They are
+ * dropped, too, and stand for it. Of a forwarded packet nobody can tell: it stands for its segments, which are forgotten.
+ */
+static __noinline int was_segmented_for_a_queue(const struct path_packet *packet, const struct sk_buff *skb)
+{
+	struct path_gso *gso;
+	struct path_flow flow;
+
+	if (!packet || !(packet->seen & BIT(STAGE_QUEUE)) || !segments_of(skb) || !read_flow(skb, &flow))
+		return 0;
+	gso = element_for(&flow, packet);
+	if (!gso || gso->packet.tag != packet->tag || gso->packet.time_ns != packet->time_ns)
+		return 0;
+	if (gso->had_socket && !skb->sk)
+		return 1;
+	gso->queued_ns = gso->segments_left = 0;
 	return 0;
 }
 

@@ -333,13 +333,15 @@ def test_pieces_that_a_queue_discipline_drops_are_followed(two, request, tmp_pat
         sender.setsockopt(socket.SOL_UDP, UDP_SEGMENT, 500)
         for _ in range(40):
             sender.sendto(bytes(5000), (address, PORT))
-        until(is_empty)
+        until("the queue is empty", is_empty)
     arrived = grown(before, counters(right), "Udp6NoPorts" if version == 6 else "UdpNoPorts")
     paths = found["summary"].paths
     assert 0 < arrived < 400
-    assert (paths["sent"], paths["dropped"], paths["segmented"]) == (arrived, 400 - arrived, 40), (paths, arrived)
+    # Also of datagrams no segment of which found room, where the kernel drops the datagram itself, too.
+    assert (paths["sent"], paths["dropped"]) == (arrived, 400 - arrived), (paths, arrived)
+    # Without the stage `consume`, others may take the place of a datagram whose segments wait.
+    assert paths["segmented"] + (0 if log else paths["unknown"]) == 40, paths
     if log:
-        dropped = found["log"].packets.filter(pc.equal(found["log"].packets["path"], "dropped"))
-        assert set(dropped["drop_reason"].to_pylist()) == {"QDISC_DROP"}
-        assert set(dropped["first_stage"].to_pylist()) == {"local_out"}
-        assert set(dropped["payload_bytes"].to_pylist()) == {500}
+        dropped = found["log"].packets.filter(pc.equal(found["log"].packets["path"], "dropped")).to_pylist()
+        assert {(row["payload_bytes"], row["drop_reason"]) for row in dropped} == {(500, "QDISC_DROP")}
+        assert {row["first_stage"] for row in dropped} == {"local_out"}
