@@ -219,6 +219,7 @@ enum {
 	TCP_NEW_SYN_RECV = 12,
 };
 
-#define TCP_ECN_OK 1
+#define TCP_ECN_RFC3168 1   /* ECN was agreed on */
+#define TCP_ECN_ACCURATE 16 /* Accurate ECN was; kernels before it do not use this bit */
 
 #endif

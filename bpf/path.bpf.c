@@ -78,27 +78,36 @@ static __always_inline struct path_packet *pass_if_known(const void *skb, const 
 	return packet;
 }
 
-SEC("tp_btf/napi_gro_receive_entry")
-int BPF_PROG(path_gro, struct sk_buff *skb)
-{
-	begin_packet(skb, STAGE_GRO, 0, 0, 0);
-	return 0;
-}
-
-/* Its headers are still in a page, which no program can read: where they are asked for, it begins at `receive`. */
-SEC("tp_btf/napi_gro_frags_entry")
-int BPF_PROG(path_gro_frags, struct sk_buff *skb)
+/*
+ * Some drivers give a packet to GRO whose headers are still in a page, which no program can read: where they are asked
+ * for, it begins at `receive`, for which GRO has copied them.
+ */
+static __always_inline void begin_at_gro(struct sk_buff *skb, int has_headers)
 {
 	struct path_packet *packet;
 	__u32 place;
 
-	if (!options.filter_length && !options.reads_headers) {
+	if (has_headers || (!options.filter_length && !options.reads_headers)) {
 		begin_packet(skb, STAGE_GRO, 0, 0, 0);
-		return 0;
+		return;
 	}
 	packet = find_packet(skb, &place);
 	if (packet)
 		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 1);
+}
+
+SEC("tp_btf/napi_gro_receive_entry")
+int BPF_PROG(path_gro, struct sk_buff *skb)
+{
+	/* virtio_net copies the header of Ethernet only, of packets that fill their buffers. */
+	begin_at_gro(skb, !skb->data_len || skb->len - skb->data_len >= IPV4_HEADER_BYTES);
+	return 0;
+}
+
+SEC("tp_btf/napi_gro_frags_entry")
+int BPF_PROG(path_gro_frags, struct sk_buff *skb)
+{
+	begin_at_gro(skb, 0);
 	return 0;
 }
 
@@ -428,7 +437,7 @@ static __noinline int has_another_header(const struct path_packet *packet, const
 	if (!packet || !options.reads_headers || packet->is_ignored || !(packet->seen & ARRIVING))
 		return 0;
 	identity = bpf_map_lookup_elem(&path_identities, &place);
-	if (!identity || skb->protocol != bpf_htons(identity->ethernet_protocol) ||
+	if (!identity || !identity->ip_version || skb->protocol != bpf_htons(identity->ethernet_protocol) ||
 	    bpf_probe_read_kernel(ip, 20, skb->head + skb->network_header) ||
 	    *(const __u8 *)ip >> 4 != identity->ip_version)
 		return 0;

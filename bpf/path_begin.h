@@ -52,11 +52,11 @@ static __always_inline int is_wanted_head(struct sk_buff *skb, struct path_ident
 		describe_socket(identity, sk);
 	identity->netns_inode = netns;
 	identity->interface = interface;
-	identity->ethernet_protocol = bpf_ntohs(BPF_CORE_READ(skb, protocol));
 	identity->gso_segs = 1;
 	if (head) {
 		struct skb_shared_info *shared = (void *)(BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, end));
 
+		identity->ethernet_protocol = head->ethernet_protocol;
 		identity->gso_segs = BPF_CORE_READ(shared, gso_segs) ?: 1;
 		identity->length_bytes = head->wire_bytes;
 		describe_headers(identity, head);

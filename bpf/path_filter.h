@@ -21,6 +21,8 @@ struct packet_head {
 	__u8 bytes[HEAD_BYTES + HEAD_SLACK_BYTES];
 	__u32 valid_bytes;
 	__u32 wire_bytes;
+	__u32 ethernet_protocol; /* of what stands behind tags in the frame */
+	__u32 pad;
 	__u32 a, x;
 	__u32 scratch[16];
 	__u32 at;
@@ -151,6 +153,16 @@ static __noinline int accepts(struct packet_head *head)
 	return head->verdict != 0;
 }
 
+#define TAG_BYTES 4
+#define TAGS_MAX 2
+#define IPV4_HEADER_BYTES 20
+
+/* Whether a protocol of Ethernet is that of a VLAN tag: IEEE 802.1Q, 802.1ad. */
+static __always_inline int is_tag(__u32 ethernet_protocol)
+{
+	return ethernet_protocol == 0x8100 || ethernet_protocol == 0x88a8;
+}
+
 /* Copies the first bytes from the network header on, into the head of a number of this CPU. */
 static __noinline struct packet_head *read_head(const struct sk_buff *skb, __u32 number)
 {
@@ -166,9 +178,19 @@ static __noinline struct packet_head *read_head(const struct sk_buff *skb, __u32
 	linear_bytes = length_bytes - BPF_CORE_READ(skb, data_len);
 	/*
 	 * Where packets come in the data begins with the network header, whose place may not be noted yet; where they
-	 * leave, it may begin with a link layer's.
+	 * leave, it may begin with a link layer's. Tags that the device has left in the frame stand before it.
 	 */
 	offset = network > start && network < start + 256 ? network - start : 0;
+	head->ethernet_protocol = bpf_ntohs(BPF_CORE_READ(skb, protocol));
+	for (int i = 0; i < TAGS_MAX && is_tag(head->ethernet_protocol); i++) {
+		__be16 inner;
+
+		if (i || !offset)
+			offset += TAG_BYTES;
+		if (bpf_probe_read_kernel(&inner, sizeof(inner), start + offset - sizeof(inner)))
+			break;
+		head->ethernet_protocol = bpf_ntohs(inner);
+	}
 	if (linear_bytes < offset)
 		linear_bytes = offset;
 	linear_bytes -= offset;

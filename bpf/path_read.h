@@ -15,7 +15,7 @@ struct path_socket {
 	__u64 waking_ns;
 	__u64 running_ns;
 	__u32 pid;        /* the thread that was woken */
-	__u32 pad;
+	__u32 process;    /* its process */
 };
 
 struct {
@@ -93,7 +93,10 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 	return 0;
 }
 
-/* The first task that is woken after the data of a socket became ready waited for it, or for a poll of it. */
+/*
+ * The first task that is woken after the data of a socket became ready waited for it, or for a poll of it. Where nobody
+ * waited, it is another one: only what the process of the read did counts.
+ */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(path_waking, struct task_struct *task)
 {
@@ -110,6 +113,7 @@ int BPF_PROG(path_waking, struct task_struct *task)
 	if (!socket || socket->waking_ns)
 		return 0;
 	thread = task->pid;
+	socket->process = task->tgid;
 	socket->waking_ns = bpf_ktime_get_ns();
 	*(volatile __u32 *)&socket->pid = thread;
 	bpf_map_update_elem(&path_woken, &thread, &key, BPF_ANY);
@@ -171,6 +175,8 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 	/* Copied before the clock is read: what other CPUs note after it is later than the read. */
 	data = *socket;
 	time_ns = bpf_ktime_get_ns();
+	if (data.process != bpf_get_current_pid_tgid() >> 32)
+		data.waking_ns = data.running_ns = 0;
 	count(&account->reads);
 	from_ns = data.ready_ns;
 	if (data.waking_ns) {

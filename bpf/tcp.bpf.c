@@ -341,7 +341,8 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 		end_former_flow(sk);
 	if (new_state == TCP_LISTEN && !is_second)
 		note_listener_owner(bpf_get_current_task_btf(), (void *)sk, 1);
-	if (old_state == TCP_LISTEN)
+	/* Before Linux 6.15 a connection that is accepted came here as LISTEN to SYN_RECV with its listener's cookie. */
+	if (old_state == TCP_LISTEN && new_state == TCP_CLOSE)
 		note_listener_end(sk);
 	if (control.enabled && old_state == TCP_SYN_RECV && new_state == TCP_ESTABLISHED)
 		take_over_handshake(sk);

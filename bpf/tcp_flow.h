@@ -381,7 +381,7 @@ static __noinline void write_flow(struct tcp_sock *tp, const struct flow_facts *
 		flags |= FLOW_TIMESTAMPS;
 	if (BPF_CORE_READ_BITFIELD(tp, rx_opt.wscale_ok))
 		flags |= FLOW_WINDOW_SCALING;
-	if (tp->ecn_flags & TCP_ECN_OK)
+	if (tp->ecn_flags & (TCP_ECN_RFC3168 | TCP_ECN_ACCURATE))
 		flags |= FLOW_ECN;
 	record->time_ns = bpf_ktime_get_ns();
 	record->socket_cookie = facts->socket_cookie;

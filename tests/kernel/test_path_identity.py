@@ -27,6 +27,7 @@ from parshall.instruments.path.stages import ALL_STAGES, LIGHT_STAGES
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 NOISES = ["unix", "netlink", "packet"]
 TUNSETIFF, IFF_TUN, IFF_TAP, IFF_NAPI, IFF_NAPI_FRAGS, IFF_NO_PI = 0x400454CA, 1, 2, 0x10, 0x20, 0x1000
+IFF_VNET_HDR = 0x4000
 
 
 def udp(host, count, port=9000, read=True):
@@ -68,15 +69,32 @@ def tun(host, name="tun0", kind=IFF_TUN):
         yield file
 
 
+def checksum_of(data):
+    """The checksum of the Internet, RFC 1071, of an even number of bytes."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return (~total & 0xFFFF).to_bytes(2, "big")
+
+
+def over_ipv4(source, destination, protocol, transport):
+    addresses = socket.inet_aton(source) + socket.inet_aton(destination)
+    words = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(transport), 7, 0, 64, protocol, 0) + addresses
+    return words[:10] + checksum_of(words) + words[12:] + transport
+
+
 def datagram(source, destination, port, payload=b"x" * 40):
     """A UDP datagram over IPv4, without a checksum of UDP."""
     transport = struct.pack("!HHHH", 40000, port, 8 + len(payload), 0) + payload
-    addresses = socket.inet_aton(source) + socket.inet_aton(destination)
-    words = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(transport), 7, 0, 64, 17, 0) + addresses
-    total = sum(struct.unpack("!10H", words))
-    total = (total & 0xFFFF) + (total >> 16)
-    checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
-    return words[:10] + checksum.to_bytes(2, "big") + words[12:] + transport
+    return over_ipv4(source, destination, 17, transport)
+
+
+def segment(source, destination, port, payload):
+    """A TCP segment over IPv4 with data and ACK."""
+    transport = struct.pack("!HHIIHHHH", 40000, port, 1, 1, 0x5018, 1000, 0, 0) + payload
+    ends = socket.inet_aton(source) + socket.inet_aton(destination)
+    checksum = checksum_of(ends + struct.pack("!HH", 6, len(transport)) + transport)
+    return over_ipv4(source, destination, 6, transport[:16] + checksum + transport[18:])
 
 
 @pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
@@ -164,6 +182,62 @@ def test_packets_whose_headers_gro_gets_in_pages_pass_filters_and_have_identitie
     packets = found["log"].packets
     assert paths_of(packets) == {"dropped": 50}
     assert set(packets["destination_port"].to_pylist()) == {9999}
+
+
+def test_packets_of_which_gro_gets_no_header_pass_filters_and_have_identities(alone, tmp_path):
+    """As virtio_net gives them: the header of Ethernet is copied, and all else is in pages."""
+    with tun(alone, "tap0", IFF_TAP | IFF_NAPI | IFF_VNET_HDR) as file:
+        alone.run(["ip", "link", "set", "tap0", "mtu", "9000"])
+        mac = json.loads(alone.run(["ip", "-j", "link", "show", "tap0"]).stdout)[0]["address"]
+        frame = bytes.fromhex(mac.replace(":", "")) + b"\2\0\0\0\0\1\x08\0"
+        # struct virtio_net_hdr: no offloads, and 14 bytes that the driver is to copy.
+        header = struct.pack("<BBHHHH", 0, 0, len(frame), 0, 0, 0)
+        # More than a page, since the kernel copies all of shorter ones.
+        whole = header + frame + segment("10.9.8.2", "10.9.8.1", 9999, bytes(5000))
+        with measured(tmp_path, alone, {"filter": "tcp dst port 9999", "stages": ALL_STAGES}) as found:
+            for _ in range(50):
+                file.write(whole)
+    packets = found["log"].packets
+    assert paths_of(packets) == {"dropped": 50}
+    assert set(packets["destination_port"].to_pylist()) == {9999}
+    assert set(packets["payload_bytes"].to_pylist()) == {5000}
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
+def test_what_is_no_ip_and_what_has_a_tag_in_its_frame_is_dropped(alone, tmp_path, log):
+    """A log compares headers with those of the begin, histograms compare none: both have the same drops."""
+    count = 50
+    words = struct.pack("!10I", *range(1, 11))
+    with tun(alone, "tap0", IFF_TAP) as file:
+        mac = json.loads(alone.run(["ip", "-j", "link", "show", "tap0"]).stdout)[0]["address"]
+        ends = bytes.fromhex(mac.replace(":", "")) + b"\2\0\0\0\0\1"
+        frames = [
+            # Of a protocol that nobody has: the first looks like IPv4, the second like nothing, as ARP and LLDP do.
+            ends + b"\x88\xb5" + b"\x45" + words,
+            ends + b"\x88\xb5" + b"\0" + words,
+            # A tag of priority without a VLAN, which the kernel takes off.
+            ends + b"\x81\0\x60\0\x08\0" + datagram("10.9.8.2", "10.9.8.1", 9999),
+        ]
+        with measured(tmp_path, alone, {"stages": ALL_STAGES if log else None}, log=log) as found:
+            for frame in frames:
+                for _ in range(count):
+                    file.write(frame)
+    drops = dropped(found["summary"])
+    assert drops == {"UNHANDLED_PROTO": 2 * count, "NO_SOCKET": count}, (drops, found["summary"].paths)
+    if log:
+        packets = found["log"].packets
+        ours = packets.filter(pc.equal(packets["destination_port"], 9999))
+        assert paths_of(ours) == {"dropped": count}
+
+
+def test_a_filter_takes_what_has_a_tag_in_its_frame(alone, tmp_path):
+    with tun(alone, "tap0", IFF_TAP) as file:
+        mac = json.loads(alone.run(["ip", "-j", "link", "show", "tap0"]).stdout)[0]["address"]
+        ends = bytes.fromhex(mac.replace(":", "")) + b"\2\0\0\0\0\1"
+        with measured(tmp_path, alone, {"filter": "udp dst port 9999"}, log=False) as found:
+            for port in [9999, 9998] * 20:
+                file.write(ends + b"\x81\0\x60\0\x08\0" + datagram("10.9.8.2", "10.9.8.1", port))
+    assert dropped(found["summary"]) == {"NO_SOCKET": 20}
 
 
 def test_what_is_sent_to_a_closed_port_is_not_delivered_by_its_answer(alone, tmp_path, one_cpu):

@@ -6,6 +6,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -264,3 +265,47 @@ def test_times_of_reads_are_those_of_the_servers_own_stamps(
         if pair[0] != pytest.approx(pair[1], rel=TOLERANCE, abs=STACK_NS)
     ]
     assert len(far) <= FAR_SHARE_MAX * len(found_ns), far
+
+
+# It looks for data between other work, and never sleeps: nobody waits for data, and the kernel wakes nobody.
+_LOOKING = """
+import ctypes, socket, sys, time
+ctypes.CDLL(None).prctl(15, b"stamping")  # PR_SET_NAME
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+left = int(sys.argv[1])
+while left:
+    until_s = time.monotonic() + 0.005
+    while time.monotonic() < until_s:
+        pass
+    try:
+        server.recv(100, socket.MSG_DONTWAIT)
+        left -= 1
+    except BlockingIOError:
+        pass
+"""
+
+
+def test_who_waits_for_no_data_is_not_woken_by_it(bed: Any, tmp_path: Path) -> None:
+    """The next thread that is woken on that CPU is another one, whose times are not the reader's."""
+    from parshall.instruments.path import PathLog, PathProfile
+
+    host, requests = bed.host("server"), 40
+    command = [sys.executable, "-c", _LOOKING, str(requests)]
+    server = host.popen(command, stdout=subprocess.PIPE, text=True)
+    port = int(server.stdout.readline())
+    with (
+        PathProfile(tmp_path / "path.arrow", netns=host.namespace, reads=True, stages=STAGES) as profile,
+        socket_at(host, ADDRESS, socket.SOCK_DGRAM) as client,
+    ):
+        while server.poll() is None:
+            client.sendto(REQUEST, (ADDRESS, port))
+            time.sleep(0.007)  # the kernel wakes this thread, on the CPU on which the data became ready
+    if "data_ready" not in profile.summary.stages:
+        pytest.skip("this kernel lacks the stage at which data is ready")
+    reads = PathLog(tmp_path / "path.arrow").reads
+    ours = reads.filter(pc.equal(pc.cast(reads["command"], "string"), NAME.decode()))
+    assert len(ours) > requests / 2
+    assert set(ours["waking_ns"].to_pylist()) == set(ours["running_ns"].to_pylist()) == {None}
+    assert all(read_ns > 0 for read_ns in ours["read_ns"].to_pylist())
