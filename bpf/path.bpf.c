@@ -248,8 +248,10 @@ int BPF_PROG(path_queue, struct sk_buff *skb)
 	if (!(options.stages & BIT(STAGE_START_XMIT)) || !segments_of(skb))
 		return 0;
 	packet = find_packet(skb, &place);
-	if (packet)
+	if (packet) {
+		packet->seen |= REMEMBERED;
 		remember_gso(packet, skb, place);
+	}
 	return 0;
 }
 
@@ -277,8 +279,10 @@ int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, st
 	packet = find_packet(skb, &place);
 	if (packet && is_leaving(packet, skb, STAGE_QDISC_DEQUEUE)) {
 		pass(packet, STAGE_QDISC_DEQUEUE);
-		if (segments_of(skb))
+		if (segments_of(skb)) {
+			packet->seen |= REMEMBERED;
 			remember_gso(packet, skb, place);
+		}
 		return 0;
 	}
 	/* Some queue disciplines segment what they queue. */
@@ -305,6 +309,8 @@ int BPF_PROG(path_start_xmit, struct sk_buff *skb, struct net_device *dev)
 		return 0;
 	if (segments_of(skb))
 		forget_gso(packet, skb);
+	else if (packet->seen & REMEMBERED)
+		take_first_segment(packet, skb);
 	note_interface(packet, dev);
 	/* A bridge, bond, VLAN or MACVLAN gives it to the interface below, where it is sent. */
 	if (dev->lower_level > 1) {

@@ -181,7 +181,7 @@ static __noinline int inherit(struct path_packet *packet, __u32 place, __u32 sta
 		return 0;
 	queued_ns = *(const volatile __u64 *)&gso->queued_ns;
 	packet->time_ns = gso->packet.time_ns;
-	seen = gso->packet.seen;
+	seen = gso->packet.seen & ~REMEMBERED;
 	first_stage = gso->packet.first_stage;
 	packet->first_cpu = gso->packet.first_cpu;
 	packet->stolen_from_ns = gso->packet.stolen_from_ns;

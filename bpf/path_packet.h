@@ -41,12 +41,13 @@ struct {
 		    BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))
 #define ARRIVING (BIT(STAGE_GRO) | BIT(STAGE_NETIF_RX) | BIT(STAGE_RECEIVE))
 /* More bits of path_packet.seen, besides the stages that the packet has passed: */
+#define REMEMBERED BIT(26) /* as a GSO packet */
 #define CAME_IN BIT(27) /* received from an interface, but no stage of ARRIVING is attached */
 #define STACKED BIT(28) /* given to an interface that stands on another one */
 #define REFUSED BIT(29) /* by a full accept queue */
 #define JOINED BIT(30) /* to another packet, or others to it */
 #define SEGMENTED BIT(31) /* by software GSO */
-_Static_assert(BIT(STAGE_PAD) <= CAME_IN, "stages: their bits end below the marks");
+_Static_assert(BIT(STAGE_PAD) <= REMEMBERED, "stages: their bits end below the marks");
 
 enum { FILTERED = 1, THINNED = 2 };
 
@@ -480,7 +481,7 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
 	}
 	record->time_ns = packet->time_ns;
 	__builtin_memcpy(record->offset_ns, packet->offset_ns, sizeof(record->offset_ns));
-	record->seen = packet->seen & ~(CAME_IN | STACKED | REFUSED | JOINED | SEGMENTED);
+	record->seen = packet->seen & ~(REMEMBERED | CAME_IN | STACKED | REFUSED | JOINED | SEGMENTED);
 	record->stolen_ns = packet->first_cpu == (__u16)cpu ? (__u32)now->stolen_ns - packet->stolen_from_ns : ~0u;
 	record->interface_out = packet->interface_out;
 	record->reason = packet->reason;

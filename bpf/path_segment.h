@@ -224,6 +224,20 @@ static __noinline int remember_gso(const struct path_packet *packet, const struc
 	return 0;
 }
 
+/* A GSO packet of a list of segments lends its own sk_buff to the first of them. */
+static __noinline int take_first_segment(const struct path_packet *packet, const struct sk_buff *skb)
+{
+	struct path_gso *gso;
+	struct path_flow flow;
+
+	if (!packet || !read_flow(skb, &flow))
+		return 0;
+	gso = element_for(&flow, packet);
+	if (gso && gso->packet.tag == packet->tag && gso->packet.time_ns == packet->time_ns && gso->segments_left)
+		__sync_fetch_and_sub(&gso->segments_left, 1);
+	return 0;
+}
+
 /* Forgets a GSO packet that reached the driver whole: packets that leave later are not its segments. */
 static __noinline int forget_gso(const struct path_packet *packet, const struct sk_buff *skb)
 {

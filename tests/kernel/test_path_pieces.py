@@ -4,6 +4,7 @@ import json
 import socket
 import struct
 import threading
+import time
 from itertools import product
 
 import pyarrow.compute as pc
@@ -345,3 +346,36 @@ def test_pieces_that_a_queue_discipline_drops_are_followed(two, request, tmp_pat
         dropped = found["log"].packets.filter(pc.equal(found["log"].packets["path"], "dropped")).to_pylist()
         assert {(row["payload_bytes"], row["drop_reason"]) for row in dropped} == {(500, "QDISC_DROP")}
         assert {row["first_stage"] for row in dropped} == {"local_out"}
+
+
+@MODES
+def test_datagrams_that_gro_puts_into_a_list_have_their_own_times(router, tmp_path, log):
+    """The kernel takes the list apart before the driver, and gives the sk_buff of the list to its first datagram."""
+    features = [
+        (router.in_if, ("gro", "on"), ("rx-gro-list", "on")),
+        (router.out_if, ("tx-gso-list", "off")),
+    ]
+    for interface, *wanted in features:
+        for feature, state in wanted:
+            done = router.router.run(["ethtool", "-K", interface, feature, state], check=False)
+            if done.returncode:
+                pytest.skip(f"not in this kernel: {feature} of {interface}: {done.stderr.strip()}")
+    # GRO holds packets until this time has passed, so that it puts all of a burst into one list.
+    hold = "mount -t sysfs none /sys; cd /sys/class/net/$0; echo 2000000 >gro_flush_timeout; echo 100 >napi_defer_hard_irqs"
+    router.router.run(["unshare", "--mount", "sh", "-e", "-c", hold, router.in_if])
+    bursts, each, gap_s = 30, 10, 0.02
+    options = {"stages": ALL_STAGES if log else None, "filter": f"udp port {PORT}"}
+    with (
+        measured(tmp_path, router.router, options, log=log) as found,
+        socket_at(router.source, "0.0.0.0", socket.SOCK_DGRAM) as sender,
+    ):
+        for _ in range(bursts):
+            for _ in range(each):
+                sender.sendto(bytes(500), (str(router.sink_address), PORT))
+            time.sleep(gap_s)  # the distance between bursts, not a wait for anything
+    paths = found["summary"].paths
+    assert paths["forwarded"] == bursts * each and paths["merged"] > bursts * each / 2, paths
+    if log:
+        packets = found["log"].packets
+        forwarded = packets.filter(pc.equal(packets["path"], "forwarded"))
+        assert max(forwarded["whole_ns"].to_pylist()) < gap_s / 2 * 1e9
