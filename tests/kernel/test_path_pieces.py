@@ -192,9 +192,9 @@ def check_pieces(found, witness, code, first_stage, waits):
     # Each piece has the beginning of a packet that was cut, or is one that was sent as it is.
     cut = dict(zip(wholes["time"].to_pylist(), wholes["gso_segs"].to_pylist(), strict=True))
     seen = {}
-    for time in pieces["time"].to_pylist():
-        seen[time] = seen.get(time, 0) + 1
-    assert {time: count for time, count in seen.items() if count > 1} == cut
+    for begin in pieces["time"].to_pylist():
+        seen[begin] = seen.get(begin, 0) + 1
+    assert {begin: count for begin, count in seen.items() if count > 1} == cut
 
 
 @pytest.fixture
@@ -361,8 +361,8 @@ def test_datagrams_that_gro_puts_into_a_list_have_their_own_times(router, tmp_pa
             if done.returncode:
                 pytest.skip(f"not in this kernel: {feature} of {interface}: {done.stderr.strip()}")
     # GRO holds packets until this time has passed, so that it puts all of a burst into one list.
-    hold = "mount -t sysfs none /sys; cd /sys/class/net/$0; echo 2000000 >gro_flush_timeout; echo 100 >napi_defer_hard_irqs"
-    router.router.run(["unshare", "--mount", "sh", "-e", "-c", hold, router.in_if])
+    hold = "mount -t sysfs none /sys; cd /sys/class/net/$0; echo 2000000 > gro_flush_timeout; echo 9 > $1"
+    router.router.run(["unshare", "--mount", "sh", "-e", "-c", hold, router.in_if, "napi_defer_hard_irqs"])
     bursts, each, gap_s = 30, 10, 0.02
     options = {"stages": ALL_STAGES if log else None, "filter": f"udp port {PORT}"}
     with (
