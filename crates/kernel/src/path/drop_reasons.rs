@@ -110,7 +110,11 @@ impl DropReasons {
     /// The first of the reasons with which queue disciplines drop, and the one behind the last; equal: none is known.
     pub fn of_queues(&self) -> [u16; 2] {
         let [first, end] = OF_QUEUES.map(|name| self.number(name));
-        if first < end && end != NO_REASON { [first, end] } else { [0, 0] }
+        if first < end && end != NO_REASON {
+            [first, end]
+        } else {
+            [0, 0]
+        }
     }
 
     /// The number of a reason of the core; [`NO_REASON`] where the kernel does not have it.
