@@ -137,6 +137,10 @@ def test_answers_are_those_of_python_with_their_ledger(directory: Path, session:
     assert found["retransmissions"]["segments"] == segments > log.retransmissions.num_rows > 20
     assert sum(found["retransmissions"]["causes"].values()) == segments
     assert sum(found["report"]["retransmissions"].values()) == segments
+    rows = log.retransmissions.to_pylist()
+    unknown, known = (sum(row["segments"] for row in rows if row["spurious"] is kind) for kind in (None, True))
+    assert found["retransmissions"]["not_known_segments"] == unknown > 0
+    assert found["retransmissions"]["spurious_segments"] == known > 0
     assert (found["report"]["flows"], found["report"]["refused"], found["report"]["kernel"]) == (FLOWS, 6, "6.18.3")
     assert [(row["reason"], row["packets"]) for row in found["drops"]["drops"]] == [
         ("NO_SOCKET", 6),

@@ -1,5 +1,6 @@
 """Joins of path logs with TCP logs and captures that were written for the purpose."""
 
+import json
 import struct
 
 import polars as pl
@@ -25,7 +26,7 @@ from written_path_log import (
 import in_process
 import parshall
 from parshall.errors import ParshallError
-from parshall.instruments.path import PathLog, Trace, join
+from parshall.instruments.path import PathLog, Trace, join, tcp_records
 from parshall.instruments.path.comments import write_commented
 from parshall.instruments.path.connections import connections
 from parshall.instruments.path.trace import is_trace
@@ -181,14 +182,44 @@ def test_a_retransmission_without_record_repairs_its_drop(joined, log_events):
     """A log that takes every n-th packet has all events, and one that lost records may lack these, too."""
     table = sent_three_times([0, 1], log_events, events_dropped=2 - len(log_events), joined=joined)
     assert table["tcp_match"].to_list() == ["nearest", "nearest", "none", "none"]
-    # What was not seen to be sent again may have been, where events are missing.
-    first = False if log_events else None
-    assert table["is_retransmission"].to_list() == [first, first, True, True]
+    assert table["is_retransmission"].to_list() == [False, False, True, True]
     assert table["cause"].to_list() == [None, None, "unknown", "unknown"]
     assert table["sent_again_row"].to_list() == [2, None, None, None]
     assert table["lost_row"].to_list() == [None, None, 0, None]
     (one,) = connections(table.to_arrow())
     assert (one["retransmissions"], one["lost"], one["causes"]) == (2, 1, {"unknown": 2})
+
+
+def test_data_in_front_of_the_next_byte_to_send_was_sent_before(joined):
+    """Also where the log lost the event; of a packet without data only the event says so."""
+    rows = [packet(0, "sent", "local_out", 1000, 50), packet(5, "sent", "local_out", 9000, 0)]
+    rows += [packet(9, "sent", "local_out", 9000, 50), packet(900, "sent", "local_out", 2**32 - 50, 50)]
+    records = [record(0, "out", 1000, 50, snd_nxt=9000), record(5, "out", 9000, 0, snd_nxt=9000)]
+    # The next byte wraps.
+    records += [record(9, "out", 9000, 50, snd_nxt=9000), record(900, "out", 2**32 - 50, 50, snd_nxt=0)]
+    # This log has no account of retransmissions.
+    assert joined(rows, records)["is_retransmission"].to_list() == [True, None, False, True]
+
+
+def test_a_flow_has_all_events_where_no_account_misses_one():
+    lost = dict.fromkeys(("events_dropped", "events_overwritten", "events_unwritten", "retransmits_lost"), 0)
+    flows = [lost, lost | {"events_overwritten": 1}, lost | {"retransmits_lost": 2}, lost | {"retransmits_lost": None}]
+    found = pl.DataFrame(flows).select(tcp_records.has_all_events()).to_series().to_list()
+    assert found == [True, False, False, None]
+
+
+@pytest.mark.parametrize("each_us", [3, 2_000_000])
+def test_numbers_that_wrap_are_no_copies(joined, each_us):
+    """Three gigabytes apart, and more: the same numbers come again, but the bytes are others."""
+    step = 1_500_000_000
+    rows = [packet(at * each_us, "sent", "local_out", at * step % 2**32, 60_000) for at in range(12)]
+    table = joined(rows, [record(0, "out", 0, 60_000)])
+    assert table["tcp_match"].to_list() == ["exact"] + ["none"] * 11
+    assert table["is_retransmission"].to_list() == [False] + [None] * 11
+    again = [*rows, packet(12 * each_us, "sent", "local_out", 11 * step % 2**32, 60_000)]
+    found = joined(again, [record(0, "out", 0, 60_000)])["is_retransmission"].to_list()
+    # Behind a long time in which nothing was seen nobody can tell.
+    assert found == [False, *[None] * 11, True if each_us == 3 else None]
 
 
 def test_an_event_is_not_of_a_packet_before_one_that_was_not_logged(joined):
@@ -201,6 +232,46 @@ def test_an_event_is_not_of_a_packet_before_one_that_was_not_logged(joined):
     records = [record(0, "out", 100, 50, flow_seq=1), record(1000, "out", 100, 50, flow_seq=2)]
     records += [record(1000.5, "in", 7, 0, flow_seq=3), record(1001, "none", 100, 50, "retransmit", flow_seq=3)]
     assert joined(rows, records)["is_retransmission"].to_list() == [False, True]
+
+
+def test_connections_that_had_the_same_ends_have_readers_of_their_own(tmp_path):
+    """One after the other, as a client with a fixed port or a busy proxy makes them."""
+    ends = {"local_address": CLIENT[0], "local_port": CLIENT[1], "remote_address": SERVER[0]}
+    ends |= {"remote_port": SERVER[1], "netns_inode": HOST}
+    rows, flows, records = [], [], []
+    for number in range(20):
+        begin_us = number * 1e6
+        came = packet(begin_us, "delivered", "netif_rx", 1000 * number, 50, ends=BACK, data_ready_ns=500)
+        reader = {"pid": 500 + number, "command": f"c{number}"}
+        rows += [came, read_of(begin_us + 1, begin_us + 11, 50, 100 + number, **reader)]
+        times = {"first_time_ns": BEGIN_NS + number * 10**9, "last_time_ns": BEGIN_NS + number * 10**9 + 900_000}
+        flows.append(flow_row(number + 1, **ends, **times, socket_cookie=100 + number, ended=True))
+        records.append(record(begin_us, "in", 1000 * number, 50, flow=number + 1))
+    write_path_log(tmp_path / "path.arrow", rows)
+    columns = {name: [row[name] for row in records] for name in COLUMNS}
+    write_log(tmp_path / "tcp.arrow", [batch_of(columns)], flows)
+    logs = PathLog(tmp_path / "path.arrow"), parshall.read(tmp_path / "tcp.arrow")
+    for log in (logs[1], None):
+        # Without a TCP log, sockets are known by what they sent; here nothing.
+        table = pl.from_arrow(join(logs[0], log))
+        expected = [f"c{number}" for number in range(20)] if log else [None] * 20
+        assert table["command"].to_list() == expected
+        assert table["wait_ns"].to_list() == ([10_500] * 20 if log else [None] * 20)
+
+
+def test_a_summary_says_what_its_logs_lack_and_what_is_not_known(joined, tmp_path):
+    rows = [packet(0, "sent", "local_out", 100, 50), packet(900, "sent", "local_out", 100, 50)]
+    records = [record(0, "out", 100, 50), record(900, "out", 100, 50, snd_nxt=150)]
+    joined(rows, records)
+    files = (tmp_path / "path.arrow", tmp_path / "tcp.arrow")
+    done = in_process.parshall("path", "--join", *files)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "  retransmissions: 1 (1 unknown), 0 for a drop seen here, 0 spurious, 1 not known" in lines
+    assert lines[-2] == f"{files[0]}: seen 2 = filtered 0 + thinned 0 + logged 2 + lost 0"
+    assert lines[-1] == f"{files[1]}: no ledger: it ended within its first second"
+    found = json.loads(in_process.parshall("path", "--join", *files, "--json").stdout)
+    assert found["ledgers"]["path"]["hooks"][0]["logged"] == 2 and not found["ledgers"]["tcp"]["hooks"]
 
 
 @pytest.mark.parametrize("has_records", [True, False])

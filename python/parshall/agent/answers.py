@@ -123,6 +123,8 @@ class RetransmissionsAnswer(Object):
     """These segments by cause."""
     spurious_segments: int
     """Of these, segments whose data had arrived already."""
+    not_known_segments: int
+    """Of these, segments of which this is not known."""
     retransmissions: list[RetransmissionRow]
     """The last events, each of one or more segments."""
     left_out: int

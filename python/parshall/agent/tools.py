@@ -139,6 +139,7 @@ class Tools:
             segments=_total(found, "segments"),
             causes=_segments_by_cause(found),
             spurious_segments=_total(found.filter(pl.col("spurious")), "segments"),
+            not_known_segments=_total(found.filter(pl.col("spurious").is_null()), "segments"),
             retransmissions=rows,
             left_out=found.height - len(rows),
             ledger=_ledger(opened.ledger),

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,12 @@ def run(files: list[Path], output: Path | None, to: str | None, *, quiet: bool, 
         with naming_damage(files, "make them again"):
             found = connections(timeline)
         if as_json:
-            print(json.dumps({"output": None if output is None else str(output), "connections": found}))
+            logs = {"path": path_log, "tcp": tcp_log}
+            ledgers = {name: log.ledger or None for name, log in logs.items() if log is not None}
+            name = None if output is None else str(output)
+            print(json.dumps({"output": name, "connections": found, "ledgers": ledgers}))
         else:
-            show(*lines_of(found))
+            show(*lines_of(found), *_accounts([log for log in (path_log, tcp_log) if log is not None]))
     return 0
 
 
@@ -64,6 +68,19 @@ def _unmatched(timeline: pa.Table, tcp_log: Log | None, capture: Trace | None) -
         for column, file in files
         if file is not None and timeline.num_rows and pc.all(pc.equal(timeline[column].cast("string"), "none")).as_py()
     ]
+
+
+def _accounts(logs: Sequence[PathLog | Log]) -> Iterator[str]:
+    """Yield for each log what it saw, and what of it the answers lack."""
+    for log in logs:
+        hooks = log.ledger.get("hooks", [])
+        if not hooks:
+            yield f"{printable(str(log.path))}: no ledger: it ended within its first second"
+            continue
+        counts = {name: sum(hook[name] for hook in hooks) for name in ("seen", "filtered", "thinned", "logged")}
+        lost = sum(sum(hook["lost"].values()) for hook in hooks)
+        text = " + ".join(f"{name} {counts[name]:,}" for name in ("filtered", "thinned", "logged"))
+        yield f"{printable(str(log.path))}: seen {counts['seen']:,} = {text} + lost {lost:,}"
 
 
 def lines_of(found: list[dict[str, Any]]) -> list[str]:
@@ -153,7 +170,7 @@ def connection_lines(one: dict[str, Any]) -> list[str]:
         causes = ", ".join(f"{count:,} {cause}" for cause, count in one["causes"].items())
         lines.append(
             f"  retransmissions: {one['retransmissions']:,} ({causes}), {one['lost']:,} for a drop seen here, "
-            f"{one['spurious']:,} spurious"
+            f"{one['spurious']:,} spurious" + (f", {one['not_known']:,} not known" if one["not_known"] else "")
         )
     lines += [f"  read by {row['command']} (pid {row['pid']}): waited {_quantiles(row)}" for row in one["readers"]]
     for row in one["queues"]:

@@ -213,6 +213,8 @@ class Connection(Object):
     """Retransmissions that repair a drop seen here."""
     spurious: int
     """Retransmissions that were needless."""
+    not_known: int
+    """Retransmissions of which it is not known whether they were needless."""
     readers: list[Reader]
     """Processes that read its data."""
     queues: list[Queue]
@@ -309,3 +311,5 @@ class JoinOutput(Object):
     """Name of the output; null: none was written."""
     connections: list[Connection]
     """One for each direction of each connection, those with most rows first."""
+    ledgers: dict[Literal["path", "tcp"], Ledger | None]
+    """The account of each log: what of it the connections lack; null: it ended within its first second."""

@@ -26,7 +26,8 @@ def connections(timeline: pa.Table) -> list[dict[str, Any]]:
         ``connection``; ``netns_inodes``: where it was seen (namespaces without a common segment have connections of
         their own, also with equal ends); ``paths``: rows by code path; ``drops``: packets by ``netns_inode``,
         ``place`` and ``reason``, and how many were ``sent_again``; ``retransmissions`` and their ``causes``, how many
-        repair a drop that was seen (``lost``) and how many are ``spurious``; ``readers``: how long each process waited;
+        repair a drop that was seen (``lost``), how many are ``spurious``, and of how many this is ``not_known``;
+        ``readers``: how long each process waited;
         ``queues``: how long data and ACKs were in each queue discipline. Times have ``rows``, ``median_ns``,
         ``p99_ns``, ``max_ns``.
     """
@@ -86,6 +87,7 @@ def _connection(ends: tuple[Any, ...], rows: pl.DataFrame) -> dict[str, Any]:
         "causes": dict(causes),
         "lost": again.filter(pl.col("lost_row").is_not_null()).height,
         "spurious": again.filter(pl.col("spurious")).height,
+        "not_known": again["spurious"].null_count(),
         "readers": _times(readers, "pid", "command"),
         "queues": _times(queued, "netns_inode", "interface_out", "kind"),
     }

@@ -9,7 +9,7 @@ _ENDS = ["source", "source_port", "destination", "destination_port"]
 _LATEST_NS = 3600 * 10**9
 
 
-def join(rows: pl.DataFrame, reads: pl.DataFrame, flows: pl.DataFrame | None) -> pl.DataFrame:
+def join(rows: pl.DataFrame, reads: pl.DataFrame, flows: pl.DataFrame | None, shift_ns: int = 0) -> pl.DataFrame:
     """Add the read that returned the data of each delivered row.
 
     Parameters
@@ -20,6 +20,8 @@ def join(rows: pl.DataFrame, reads: pl.DataFrame, flows: pl.DataFrame | None) ->
         From `PathLog.reads`.
     flows : polars.DataFrame or None
         Flow table of the TCP log, which knows the cookies of sockets.
+    shift_ns : int
+        What must be added to its times to be of the path log's clock.
 
     Returns
     -------
@@ -37,9 +39,9 @@ def join(rows: pl.DataFrame, reads: pl.DataFrame, flows: pl.DataFrame | None) ->
     ready = delivered.with_columns(ready_ns=ready_ns, copied_ns=copied_ns)
     # The moment that the read of this row surely covers; TCP may have merged it into the skb that is copied.
     ready = ready.with_columns(at_ns=pl.coalesce("copied_ns", "ready_ns")).filter(pl.col("at_ns").is_not_null())
-    cookies = _cookies(rows, flows)
+    cookies = _cookies(rows, flows, shift_ns)
     ready = ready.join(cookies, on=[*_ENDS, "netns_inode"], how="inner").filter(
-        pl.col("at_ns").is_between("since_ns", "until_ns_of_socket")
+        pl.col("from_ns").is_between("since_ns", "until_ns_of_socket", closed="left")
     )
     ended = (
         reads.with_row_index("read")
@@ -79,12 +81,13 @@ def join(rows: pl.DataFrame, reads: pl.DataFrame, flows: pl.DataFrame | None) ->
     ).with_columns(pl.col("read_match").fill_null("none"))
 
 
-def _cookies(rows: pl.DataFrame, flows: pl.DataFrame | None) -> pl.DataFrame:
+def _cookies(rows: pl.DataFrame, flows: pl.DataFrame | None, shift_ns: int) -> pl.DataFrame:
     """Return the socket that receives what has these ends, and from when until when."""
-    always = {"since_ns": pl.lit(0, pl.Int64), "until_ns_of_socket": pl.lit((1 << 63) - 1, pl.Int64)}
     if flows is not None:
+        # Of what another connection had before with the same ends, only the times differ.
         known = flows.filter(pl.col("socket_cookie") != 0).select(
             "netns_inode",
+            first_ns=pl.col("first_time_ns").cast(pl.Int64) + shift_ns,
             source="remote_address",
             source_port="remote_port",
             destination="local_address",
@@ -96,10 +99,18 @@ def _cookies(rows: pl.DataFrame, flows: pl.DataFrame | None) -> pl.DataFrame:
         # What a socket sent names it.
         known = rows.filter(pl.col("is_out") & (pl.col("stream") >= 0) & pl.col("socket_cookie").is_not_null()).select(
             "netns_inode",
+            first_ns="from_ns",
             source="destination",
             source_port="destination_port",
             destination="source",
             destination_port="source_port",
             reader_cookie="socket_cookie",
         )
-    return known.unique().with_columns(**always)
+    ends = [*_ENDS, "netns_inode"]
+    known = known.group_by(*ends, "reader_cookie").agg(pl.col("first_ns").min()).sort(*ends, "first_ns")
+    # A socket may receive before it has sent, and be logged after it began: the first one has all of the time before.
+    is_first = pl.int_range(pl.len()).over(ends) == 0
+    return known.with_columns(
+        since_ns=pl.when(is_first).then(pl.lit(0, pl.Int64)).otherwise("first_ns"),
+        until_ns_of_socket=pl.col("first_ns").shift(-1).over(ends).fill_null((1 << 63) - 1),
+    ).drop("first_ns")

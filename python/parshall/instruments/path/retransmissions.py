@@ -11,6 +11,8 @@ from parshall.instruments.path.stages import STAGES
 # TCP waits no longer before it sends again.
 _LATEST_NS = 120 * 10**9
 _ON_THE_WAY_NS = 60 * 10**9
+# At 17 Gbit/s a connection moves half of its sequence numbers in this time.
+_UNSEEN_NS = 10**9
 _PLACES = [name for name in STAGES if name not in ("drop", "consume")]
 
 
@@ -83,15 +85,27 @@ def _is_send() -> pl.Expr:
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
-    """Mark what a logged sender sent twice as a retransmission where the TCP log does not say whether it was one."""
+    """Mark what a logged sender sent twice as a retransmission where the TCP log does not say whether it was one.
+
+    A sender sends its bytes in order, so what lies below the highest of before was sent before. Sequence numbers wrap:
+    they are counted on from packet to packet, and anew behind a time in which half of them may have been sent unseen.
+    """
     sends = _data(rows).filter(_is_send())
     logged = sends.filter(pl.col("tcp_match") != "none")["host_stream"].unique().implode()
-    sends = sends.filter(pl.col("host_stream").is_in(logged))
-    unknown = sends.filter(pl.col("is_retransmission").is_null())
-    if not unknown.height:
+    sends = sends.filter(pl.col("host_stream").is_in(logged)).sort("from_ns", maintain_order=True)
+    if not sends["is_retransmission"].null_count():
         return rows
-    index, _ = _covering(sends, unknown.with_columns(pl.col("from_ns") - 1), "before", _LATEST_NS, "host_stream")
-    is_copy = pl.col("row").is_in(unknown["row"].filter(pl.Series(index >= 0)).implode())
+    half, whole = 1 << 31, 1 << 32
+    seq = pl.col("tcp_seq").cast(pl.Int64)
+    sends = sends.with_columns(
+        part=(pl.col("from_ns").diff().fill_null(0) > _UNSEEN_NS).cast(pl.Int64).cum_sum().over("host_stream"),
+        step=((seq.diff().fill_null(0) + half) % whole - half).over("host_stream"),
+    )
+    key = ["host_stream", "part"]
+    sends = sends.with_columns(at=pl.col("step").cum_sum().over(key))
+    highest = (pl.col("at") + pl.col("wire_bytes")).cum_max().shift(1).over(key)
+    copies = sends.filter(pl.col("is_retransmission").is_null() & (pl.col("at") < highest))["row"].implode()
+    is_copy = pl.col("row").is_in(copies)
     return rows.with_columns(
         is_retransmission=pl.when(is_copy).then(True).otherwise("is_retransmission"),
         cause=pl.when(is_copy).then(pl.col("cause").fill_null("unknown")).otherwise("cause"),

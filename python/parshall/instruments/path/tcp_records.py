@@ -112,8 +112,7 @@ def _sent_again_without_record(rows: pl.DataFrame, events: pl.DataFrame) -> pl.D
 
 def _records(log: Log, flows: pl.DataFrame, rows: pl.DataFrame, offset_ns: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the records of packets, and the events of retransmissions whose packet has no record."""
-    clock: dict[str, Any] = json.loads((log.schema.metadata or {}).get(b"parshall.clock", b"{}"))
-    shift_ns = offset_ns - int(clock.get("monotonic_offset_ns", offset_ns))
+    shift_ns = clock_shift_ns(log, offset_ns)
     table = pl.from_arrow(log.batches(_READ).read_all())
     assert isinstance(table, pl.DataFrame)
     table = table.with_columns(pl.col("direction", "event", "ca_state").cast(pl.String))
@@ -121,11 +120,19 @@ def _records(log: Log, flows: pl.DataFrame, rows: pl.DataFrame, offset_ns: int) 
     packets = table.filter(pl.col("event") == "packet").with_row_index("record").sort("record_ns")
     packets, events = _retransmitted(packets, table.filter(pl.col("event") == "retransmit"), log)
     packets = packets.join(
-        flows.select("flow", is_complete=_has_all_events()), on="flow", how="left", maintain_order="left"
+        flows.select("flow", is_complete=has_all_events()), on="flow", how="left", maintain_order="left"
     ).with_columns(
-        # A packet without an event was sent for the first time only if no event of its flow is missing.
-        is_retransmission=pl.when(pl.col("is_retransmission") | pl.col("is_complete")).then("is_retransmission")
+        # Data in front of the next byte to send was sent before, whatever became of its event. Of a packet without
+        # data only the event says so, if none of the flow is missing.
+        is_retransmission=pl.when(pl.col("direction") == "out").then(
+            pl.when(pl.col("is_retransmission") | ((pl.col("payload_bytes") > 0) & _is_behind("pkt_seq", "snd_nxt")))
+            .then(True)
+            .when((pl.col("payload_bytes") > 0) | pl.col("is_complete"))
+            .then(False)
+        )
     )
+    is_again = pl.col("is_retransmission").fill_null(value=False)
+    packets = packets.with_columns(cause=pl.when(is_again).then(pl.col("cause").fill_null("unknown")))
     ends = rows.filter(pl.col("stream") >= 0).select(
         *("stream", "source", "source_port", "destination", "destination_port")
     ).unique()  # fmt: skip
@@ -160,10 +167,23 @@ _EVENT = ["cause", "spurious"]
 _AGAIN = ["is_retransmission", *_EVENT]
 
 
-def _has_all_events() -> pl.Expr:
+def clock_shift_ns(log: Log, offset_ns: int) -> int:
+    """Return what must be added to a log's times to be of a clock with this offset to the kernel's."""
+    clock: dict[str, Any] = json.loads((log.schema.metadata or {}).get(b"parshall.clock", b"{}"))
+    return offset_ns - int(clock.get("monotonic_offset_ns", offset_ns))
+
+
+def has_all_events() -> pl.Expr:
     """Return whether the log has all events of a flow: by its account of events, and that of retransmissions."""
     missing = pl.sum_horizontal("events_dropped", "events_overwritten", "events_unwritten")
-    return (missing == 0) & (pl.col("retransmits_lost").fill_null(0) == 0)
+    # Null, and so unknown: the account has not come.
+    return (missing == 0) & (pl.col("retransmits_lost") == 0)
+
+
+def _is_behind(number: str, of: str) -> pl.Expr:
+    """Return whether a sequence number is behind another one, modulo 2^32."""
+    ahead = (pl.col(of).cast(pl.Int64) - pl.col(number).cast(pl.Int64)) % (1 << 32)
+    return (ahead > 0) & (ahead < 1 << 31)
 
 
 def _retransmitted(packets: pl.DataFrame, events: pl.DataFrame, log: Log) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -200,10 +220,8 @@ def _retransmitted(packets: pl.DataFrame, events: pl.DataFrame, log: Log) -> tup
     sent = sent.filter((behind == 0) | are_between_logged).unique("record", keep="last")
     alone = events.join(sent, on="event", how="anti")
     sent = sent.select("record", *_EVENT, is_retransmission=pl.lit(True))
-    packets = packets.join(sent, on="record", how="left", maintain_order="left").with_columns(
-        is_retransmission=pl.when(pl.col("direction") == "out").then(pl.col("is_retransmission").fill_null(False))
-    )
-    return packets, alone
+    packets = packets.join(sent, on="record", how="left", maintain_order="left")
+    return packets.with_columns(pl.col("is_retransmission").fill_null(value=False)), alone
 
 
 def _no_records(rows: pl.DataFrame) -> pl.DataFrame:

@@ -40,10 +40,12 @@ def join(path_log: PathLog, tcp_log: Log | None = None, capture: Trace | None = 
     """
     rows = rows_of(path_log)
     flows = None if tcp_log is None else _frame(tcp_log.flows)
-    rows = tcp_records.join(rows, tcp_log, flows, clock_offset_ns(path_log.clock))
+    offset_ns = clock_offset_ns(path_log.clock)
+    rows = tcp_records.join(rows, tcp_log, flows, offset_ns)
     rows = retransmissions.join(rows)
     rows = traced_packets.join(rows, capture)
-    rows = delivery.join(rows, _frame(path_log.reads), flows)
+    shift_ns = 0 if tcp_log is None else tcp_records.clock_shift_ns(tcp_log, offset_ns)
+    rows = delivery.join(rows, _frame(path_log.reads), flows, shift_ns)
     texts = [name for name, kind in rows.schema.items() if kind == pl.Categorical]
     table = rows.drop("stream", "host_stream", "from_ns", "until_ns", "is_out", "wire_bytes").with_columns(
         pl.col(texts).cast(pl.String)
