@@ -25,7 +25,7 @@ from written_path_log import (
 
 import in_process
 import parshall
-from parshall.errors import ParshallError
+from parshall.errors import ParshallError, UsageError
 from parshall.instruments.path import PathLog, Trace, join, tcp_records
 from parshall.instruments.path.comments import write_commented
 from parshall.instruments.path.connections import connections
@@ -257,6 +257,29 @@ def test_connections_that_had_the_same_ends_have_readers_of_their_own(tmp_path):
         expected = [f"c{number}" for number in range(20)] if log else [None] * 20
         assert table["command"].to_list() == expected
         assert table["wait_ns"].to_list() == ([10_500] * 20 if log else [None] * 20)
+
+
+@pytest.mark.parametrize("step_ns", [1000, 10**9])
+def test_a_series_whose_clock_was_set_between_is_refused(tmp_path, step_ns):
+    """The times of its first file would be taken for all."""
+    write_path_log(tmp_path / "path.arrow", [packet(0, "sent", "local_out", 100, 50)])
+    columns = {name: [value] for name, value in record(0, "out", 100, 50).items()}
+    ends = {"local_address": CLIENT[0], "local_port": CLIENT[1], "remote_address": SERVER[0]}
+    for number in (1, 2):
+        part = {"run": f"run {number}", "number": 1, "began_ns": BEGIN_NS + number}
+        offset_ns = step_ns * (number - 1)
+        write_log(
+            tmp_path / f"log.00000{number}.arrow", [batch_of(columns)], [flow_row(1, netns_inode=HOST, **ends)],
+            part=part, monotonic_offset_ns=offset_ns,
+        )  # fmt: skip
+    logs = PathLog(tmp_path / "path.arrow"), parshall.read(tmp_path / "log.arrow")
+    if step_ns == 1000:
+        assert join(*logs).num_rows == 1
+    else:
+        with pytest.raises(
+            UsageError, match=r"log\.arrow: between its first file and log\.000002\.arrow the clock was set"
+        ):
+            join(*logs)
 
 
 def test_a_summary_says_what_its_logs_lack_and_what_is_not_known(joined, tmp_path):

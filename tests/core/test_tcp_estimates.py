@@ -1,13 +1,16 @@
 """Estimates of thinned logs against the whole, on rows that the test makes."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from written_log import batch_of, flow_row, random_columns, write_log
 
+import parshall
 from parshall.errors import UsageError
 from parshall.instruments.tcp_estimates import estimates
 from parshall.report.summary import _thinned
@@ -25,6 +28,11 @@ class MadeLog:
     options: dict[str, Any] = field(default_factory=dict)
     gaps: pa.Table = field(default_factory=lambda: pa.table({}))
     path: str = "made.arrow"
+
+    @property
+    def last_file(self) -> "MadeLog":
+        """Return this log: it has one file."""
+        return self
 
     def batches(self, columns: tuple[str, ...]) -> pa.RecordBatchReader:
         """Return the rows."""
@@ -172,3 +180,16 @@ def test_a_report_says_what_a_budget_left_out() -> None:
     assert _thinned([]) == _thinned(rows[:1]) == []
     (sentence,) = _thinned(rows)
     assert "every packet to every 64th of each flow, and until the last change observed none for 20% of" in sentence
+
+
+@pytest.mark.parametrize("other", [{"packets_per_log": 1}, {"packets_per_log": 4, "on_change": True}])
+def test_a_series_of_runs_that_logged_other_packets_is_refused(tmp_path: Path, other: dict[str, Any]) -> None:
+    """The options of the first file would be taken for all rows."""
+    for number, options in enumerate(({"packets_per_log": 4}, other), 1):
+        batches = [batch_of(random_columns(100, 1, seed=number, begin_ns=BEGIN_NS + number * SECOND_NS))]
+        part = {"run": f"run {number}", "number": 1, "began_ns": BEGIN_NS + number * SECOND_NS}
+        write_log(tmp_path / f"log.00000{number}.arrow", batches, [flow_row(1)], part=part, options=options)
+    log = parshall.read(tmp_path / "log.arrow")
+    with pytest.raises(UsageError, match=r"its first file was logged with .*, log\.000002\.arrow with .*one run$"):
+        log.estimates()
+    assert not parshall.read(tmp_path / "log.000001.arrow").estimates().is_empty()

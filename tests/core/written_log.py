@@ -159,6 +159,8 @@ def write_log(
     compression: str = "zstd",
     listeners: list[dict[str, Any]] | None = None,
     part: dict[str, Any] | None = None,
+    options: dict[str, Any] | None = None,
+    monotonic_offset_ns: int = 0,
 ) -> None:
     """Write a whole log: schema, rows, one tick with the flow table and the ledger, end of stream.
 
@@ -168,8 +170,8 @@ def write_log(
         "format": "tcp-state",
         "format_version": "1",
         "environment": json.dumps(environment or {"kernel": {"release": "6.18.3"}}),
-        "clock": json.dumps({"clock": "CLOCK_REALTIME", "monotonic_offset_ns": 0}),
-        "options": "{}",
+        "clock": json.dumps({"clock": "CLOCK_REALTIME", "monotonic_offset_ns": monotonic_offset_ns}),
+        "options": json.dumps(options or {}),
         "hz": "1000",
     } | ({} if part is None else {"part": json.dumps(part)})
     schema = columns.with_metadata({f"parshall.{key}": text for key, text in texts.items()})

@@ -325,7 +325,10 @@ def _account_lines(account: dict[str, Any] | None) -> Iterator[str]:
     cost = f"cost: reader {account['reader_cpu_share']:.1%} of a CPU{hooks}"
     yield f"seen {account['seen']:,} = {' + '.join(parts)}; {cost}"
     if account["thinned"]:
-        yield "packets are thinned: acked and received are complete, states and times are those of logged packets"
+        yield (
+            "packets are thinned: acked and received reach to the last logged packet of each flow, and lack what it "
+            "moved where 2 GiB or more lie between two of them; states and times are those of logged packets"
+        )
 
 
 def _as_json(log: Path, table: "pl.DataFrame", states: "FlowStates", complete: bool) -> dict[str, Any]:

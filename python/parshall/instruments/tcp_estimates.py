@@ -71,6 +71,13 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
             f"{log.path}: packets were logged when their flow changed (--on-change), and stand for no others; "
             "log with --budget, --ppl or all packets"
         )
+    last = log.last_file
+    for name in _DECISIVE:
+        if (first := log.options.get(name)) != (other := last.options.get(name)):
+            raise UsageError(
+                f"{log.path}: its first file was logged with {name} {first}, {last.path.name} with {other}, so that a "
+                "packet stands for others; give the files of one run"
+            )
     rows = pl.DataFrame(log.batches(_COLUMNS).read_all()).with_columns(pl.col("time_ns").cast(pl.Int64))
     if rows.is_empty():
         return pl.DataFrame(schema=_schema())
@@ -105,6 +112,10 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
             row |= _quantile(timed, name, share, has_pauses=observed < 1)
         found.append(row)
     return pl.DataFrame(found, schema=_schema())
+
+
+# Options that say which packets are logged.
+_DECISIVE = ("packets_per_log", "on_change", "direction", "ports", "hosts", "budget")
 
 
 def _schema() -> dict[str, pl.DataType | type[pl.DataType]]:

@@ -278,6 +278,16 @@ class Log:
         return self._object("part", self._reader.metadata.get("parshall.part")) or None
 
     @property
+    def last_file(self) -> "Log":
+        """Of a log that rotates, its last file as a log of its own; otherwise the log.
+
+        `options`, `clock` and `environment` are those of the first file. A later one may be of another run, with
+        others: what takes them for all rows compares both.
+        """
+        files = files_of(self.path)
+        return Log(files[-1]) if len(files) > 1 else self
+
+    @property
     def complete(self) -> bool:
         """Whether the log has its end and no gap; otherwise `truncation` or `gaps` have the reason."""
         return self._reader.complete

@@ -1,16 +1,16 @@
 """The record of a TCP log for each row of a path log."""
 
-import json
-from typing import Any
-
 import polars as pl
 
+from parshall.errors import UsageError
 from parshall.instruments.tcp_log import Log
 
 # The hook of the TCP log and the socket stages of the path log run one after the other.
 TOLERANCE_NS = 10_000_000
 # The event follows the packet that is sent again.
 _EVENT_TOLERANCE_NS = 10_000_000
+# What NTP moves a clock by between two starts is less than a packet's records may be apart.
+_CLOCK_MOVES_NS = 1_000_000
 STATE = [
     *("cwnd_segments", "ssthresh_segments", "srtt_us", "rto_us", "ca_state", "snd_una", "snd_nxt", "rcv_nxt"),
     *("packets_out", "retrans_out", "lost_out", "sacked_out"),
@@ -168,9 +168,21 @@ _AGAIN = ["is_retransmission", *_EVENT]
 
 
 def clock_shift_ns(log: Log, offset_ns: int) -> int:
-    """Return what must be added to a log's times to be of a clock with this offset to the kernel's."""
-    clock: dict[str, Any] = json.loads((log.schema.metadata or {}).get(b"parshall.clock", b"{}"))
-    return offset_ns - int(clock.get("monotonic_offset_ns", offset_ns))
+    """Return what must be added to a log's times to be of a clock with this offset to the kernel's.
+
+    Raises
+    ------
+    UsageError
+        The log is of several runs, between which the clock was set or the host started again.
+    """
+    own_ns = int(log.clock.get("monotonic_offset_ns", offset_ns))
+    last = log.last_file
+    if abs(int(last.clock.get("monotonic_offset_ns", own_ns)) - own_ns) > _CLOCK_MOVES_NS:
+        raise UsageError(
+            f"{log.path}: between its first file and {last.path.name} the clock was set, or the host started again; "
+            "give the file that is of the time of the paths"
+        )
+    return offset_ns - own_ns
 
 
 def has_all_events() -> pl.Expr:
