@@ -193,3 +193,35 @@ def test_a_series_of_runs_that_logged_other_packets_is_refused(tmp_path: Path, o
     with pytest.raises(UsageError, match=r"its first file was logged with .*, log\.000002\.arrow with .*one run$"):
         log.estimates()
     assert not parshall.read(tmp_path / "log.000001.arrow").estimates().is_empty()
+
+
+@pytest.mark.parametrize(("gigabits", "pause_s", "is_bound"), [(1, 0.5, True), (1, 5.0, True), (50, 0.5, False)])
+def test_bytes_of_a_pause_in_which_numbers_may_wrap_have_no_upper_bound(
+    gigabits: float, pause_s: float, is_bound: bool
+) -> None:
+    bytes_each, every_ns = 60_000, round(60_000 * 8 / gigabits)
+    pause_ns = round(pause_s * SECOND_NS)
+    times = [at * every_ns for at in range(SECOND_NS // 10 // every_ns)]
+    times += [times[-1] + pause_ns + time for time in times]
+    sent = [time // every_ns * bytes_each for time in times]
+    rows = pa.table(
+        {
+            "time_ns": pa.array([BEGIN_NS + time for time in times], pa.int64()),
+            "flow": pa.array([1] * len(times), pa.uint32()),
+            "event": ["packet"] * len(times),
+            "state": ["ESTABLISHED"] * len(times),
+            "flow_seq": pa.array(range(1, len(times) + 1), pa.uint64()),
+            "snd_una": pa.array([number % (1 << 32) for number in sent], pa.uint32()),
+            "srtt_us": pa.array([100] * len(times), pa.uint32()),
+            "gso_segs": pa.array([1] * len(times), pa.uint16()),
+        }
+    )
+    middle_ns = BEGIN_NS + times[len(times) // 2 - 1]
+    log = MadeLog(rows, [(middle_ns + 1, 0), (middle_ns + pause_ns - 1, 1)])
+    (span,) = estimates(log, window_s=3600).to_dicts()  # type: ignore[arg-type]
+    truth = sent[-1]
+    assert 0 < span["acked_bytes_low"] <= truth
+    if is_bound:
+        assert span["acked_bytes"] == span["acked_bytes_high"] == truth
+    else:
+        assert span["acked_bytes_high"] is None and span["acked_bytes"] < truth

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _COLUMNS = ("time_ns", "flow", "event", "state", "flow_seq", "snd_una", "srtt_us", "gso_segs")
 # The first packets of a flow are always logged under a budget (bpf/tcp_state.h).
 _FIRST_PACKETS = 4
+_HALF = 1 << 31
+# A flow's highest rate is that of one such time.
+_PACE_NS = 10_000_000
 _NO_SOCKET = ("NEW_SYN_RECV", "TIME_WAIT", "LISTEN", "UNKNOWN", "SYN_SENT")
 _QUANTILES = {"rtt_p50_us": 0.5, "rtt_p99_us": 0.99}
 # With pauses, packets of one time belong together.
@@ -47,7 +50,8 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
             Bytes that peers acknowledged, of all flows. The ends are bounds, not probable values: sequence numbers of
             the rows before and after the ends of the span. Between them it is interpolated. What a flow moved before
             its first row and after its last one is in no span: of the latter, fewer packets than one row stands for, or
-            what came in the last pause.
+            what came in the last pause. The upper end is null where a flow may have moved 2 GiB or more, which sequence
+            numbers do not tell from less, while packets were not observed: at twice its highest rate in 10 ms.
         ``retransmitted``
             Segments that were sent again. Events are not thinned, so the ends are the value itself. The upper end is
             null where packets were not observed all the time: a flow that nobody has seen yet has no events.
@@ -90,8 +94,8 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
     edges = begin_ns + step_ns * np.arange(count + 1)
     changes = _changes(log, int(rows["time_ns"][0]))
     packets = _weighted(rows, changes)
-    bounds = _acked(rows, edges)
     unseen = _unseen(log, changes)
+    bounds, wrapped = _acked(rows, edges, unseen)
     again = rows.filter(event="retransmit")
     found = []
     for number in range(count):
@@ -104,7 +108,8 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
         row: dict[str, Any] = {"begin_ns": from_ns, "end_ns": end_ns, "observed_share": observed}
         row |= {"packets_logged": span.height}
         low, value, high = bounds[number]
-        row |= {"acked_bytes": value, "acked_bytes_low": low, "acked_bytes_high": high}
+        is_bound = not any(since < end_ns and until > from_ns for since, until in wrapped)
+        row |= {"acked_bytes": value, "acked_bytes_low": low, "acked_bytes_high": high if is_bound else None}
         most = sent_again if observed == 1 else None
         row |= {"retransmitted": sent_again, "retransmitted_low": sent_again, "retransmitted_high": most}
         timed = span.filter(pl.col("srtt_us") > 0)
@@ -167,12 +172,44 @@ def _within(since: int, until: int, from_ns: int, end_ns: int) -> int:
     return max(min(until, end_ns) - max(since, from_ns), 0)
 
 
-def _acked(rows: pl.DataFrame, edges: np.ndarray) -> np.ndarray:
-    """Return lower bound, value and upper bound of the bytes acknowledged in each span, shape (spans, 3)."""
-    known = rows.filter(~pl.col("state").is_in(_NO_SOCKET)).select("flow", "time_ns", "snd_una")
+def _with_steps(known: pl.DataFrame, unseen: list[tuple[int, int]]) -> pl.DataFrame:
+    """Add ``step``, by how much each row's number is ahead of that before, and whether it ``may_wrap``."""
     step = pl.col("snd_una").cast(pl.Int64).diff().fill_null(0)
-    # Modulo 2^32; rows of two CPUs may change places, but the number never falls.
-    step = (step + (1 << 31)) % (1 << 32) - (1 << 31)
+    # Modulo 2^32.
+    step = (step + _HALF) % (2 * _HALF) - _HALF
+    before = pl.col("time_ns").shift(1).fill_null(pl.col("time_ns"))
+    known = known.with_columns(step=step.over("flow"), before_ns=before.over("flow"))
+    if not unseen:
+        return known.with_columns(may_wrap=pl.lit(False))
+    pace = (
+        known.filter(pl.col("time_ns") - pl.col("before_ns") <= _PACE_NS)
+        .group_by("flow", pl.col("time_ns") // _PACE_NS)
+        .agg(pl.col("step").clip(0).sum())
+        .group_by("flow")
+        .agg(most_bytes=pl.col("step").max())
+    )
+    known = known.join(pace, on="flow", how="left", maintain_order="left")
+    # How much time was unseen until each moment.
+    moments = np.array(unseen, np.float64).ravel()
+    until_s = np.repeat(np.cumsum(np.diff(moments)[::2]), 2)
+    until_s[::2] = np.concatenate([[0.0], until_s[1:-1:2]])
+    unseen_ns = np.interp(known["time_ns"], moments, until_s) - np.interp(known["before_ns"], moments, until_s)
+    moved = 2 * known["most_bytes"].to_numpy() / _PACE_NS * unseen_ns
+    return known.with_columns(may_wrap=pl.Series(moved >= _HALF))
+
+
+def _acked(
+    rows: pl.DataFrame, edges: np.ndarray, unseen: list[tuple[int, int]]
+) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Return lower bound, value and upper bound of the bytes acknowledged in each span, shape (spans, 3).
+
+    Beside it stand the times in which there is no upper bound.
+    """
+    known = rows.filter(~pl.col("state").is_in(_NO_SOCKET)).select("flow", "time_ns", "snd_una")
+    known = _with_steps(known, unseen)
+    wrapped = known.filter(pl.col("may_wrap")).select("before_ns", "time_ns").rows()
+    # Rows of two CPUs may change places, but the number never falls; what may have wrapped is not less than nothing.
+    step = pl.when(pl.col("may_wrap")).then(pl.col("step").clip(0)).otherwise("step")
     known = known.with_columns(acked=step.cum_sum().cum_max().over("flow")).sort("time_ns")
     asked = known.select("flow").unique().join(pl.DataFrame({"time_ns": edges}), how="cross").sort("time_ns")
     before = asked.join_asof(known.with_columns(at_ns="time_ns"), on="time_ns", by="flow", check_sortedness=False)
@@ -206,7 +243,7 @@ def _acked(rows: pl.DataFrame, edges: np.ndarray) -> np.ndarray:
     )
     table = np.zeros((len(edges) - 1, 3), dtype=np.int64)
     table[sums["number"].to_numpy()] = sums.select(pl.col("low", "value", "high").round(0).cast(pl.Int64)).to_numpy()
-    return table
+    return table, wrapped
 
 
 def _quantile(timed: pl.DataFrame, name: str, share: float, *, has_pauses: bool) -> dict[str, float | None]:
