@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from parshall.lab import Host, Measure, Program, Setting, Study, Table, grid
+from parshall.lab.evaluation import _has_changed
 from parshall.lab.table import verdict
 from parshall.statistics import compare_pairs
 
@@ -138,6 +139,9 @@ def test_a_table_has_one_side_of_a_bundle() -> None:
         # Within 10 %.
         ([101.0, 99.0, 100.0, 102.0, 98.0, 100.0], 0, True, False),
         ([101.0, 99.0, 100.0, 102.0, 98.0, 100.0], -1, False, False),
+        # A difference is sure, and hardly one.
+        ([102.0, 102.6, 101.4, 103.1, 100.9, 102.0], 1, False, False),
+        ([102.0, 102.6, 101.4, 103.1, 100.9, 102.0], 0, True, False),
         # Anything may be.
         ([50.0, 200.0, 100.0, 300.0, 40.0, 90.0], 0, None, True),
         ([50.0, 200.0, 100.0, 300.0, 40.0, 90.0], -1, None, True),
@@ -166,3 +170,41 @@ def test_a_mean_is_held_against_a_limit_with_its_interval() -> None:
     open_ = table.judge_mean("time", {"load": 2}, 50.0, -1, text="x")
     assert (open_.is_same, open_.is_open) == (None, True)
     assert table.judge_mean("time", {"load": 9}, 50.0, -1, text="x").is_same is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_same"), [(-0.6, -0.4, True), (-0.3, 0.0, False), (-1.0, -0.9, False), (-0.5, 0.0, None)]
+)
+def test_a_change_is_held_against_what_a_document_says(low: float, high: float, is_same: bool | None) -> None:
+    table = by_load({1: [100.0, 101.0, 99.0, 100.0], 2: [50.0, 51.0, 49.0, 50.5]})
+    finding = table.judge_range("time", {"load": 1}, {"load": 2}, low, high, reason="why")
+    assert (finding.is_same, finding.is_open) == (is_same, is_same is None)
+    assert finding.low is not None and finding.high is not None and -55 < finding.low < finding.high < -45
+    assert bool(finding.reason) == (is_same is not True)
+
+
+def machine(random: np.random.Generator, runs: int, states: int, cycles: int) -> list[dict[str, Any]]:
+    """Runs that differ by chance, each with several levels and cycles that have this in common."""
+    rows = []
+    for run in range(runs):
+        common = random.normal(0, 0.25)
+        for cycle in range(cycles):
+            for load in range(states):
+                value = 100 * np.exp(common + random.normal(0, 0.1))
+                rows.append({"load": load, "repeat": run, "cycle": cycle, "of_run": run, "time": value})
+    return rows
+
+
+def test_cycles_and_levels_of_a_run_are_no_runs() -> None:
+    """Ten independent runs: their means have an interval of ten, and the machine did not change."""
+    inside, changed = 0, 0
+    for seed in range(40):
+        rows = machine(np.random.default_rng(seed), 10, 3, 2)
+        table = table_of([{name: value for name, value in row.items() if name != "of_run"} for row in rows])
+        table.frame = table.frame.with_columns(run=pl.Series([row["of_run"] for row in rows]))
+        summary = table.summary("time", load=1)
+        assert summary is not None and summary.count == 10
+        inside += summary.low <= 100 * np.exp((0.25**2 + 0.1**2) / 2) <= summary.high
+        changed += _has_changed(table, table.study.measures[0])
+    # With 95 and 1 %: fewer are inside with probability .002, more are changed with .01.
+    assert inside >= 33 and changed <= 2, (inside, changed)

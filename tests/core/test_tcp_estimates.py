@@ -95,24 +95,24 @@ def covered(whole: pl.DataFrame, part: pl.DataFrame, name: str) -> tuple[int, in
     return inside, len(known)
 
 
-def pauses(seed: int) -> list[tuple[int, int]]:
-    """Return changes of a log that observes for a tenth of a second, and then pauses for a random time."""
+def pauses(seed: int, observed_s: float) -> list[tuple[int, int]]:
+    """Return changes of a log that observes for some time, and then pauses for a random time, twice as long."""
     generator = np.random.default_rng(seed)
     changes, at_ns = [(BEGIN_NS - 1, 2)], BEGIN_NS
     while at_ns < BEGIN_NS + 40 * SECOND_NS:
-        changes.append((at_ns + 100_000_000, 0))
-        at_ns += int(1e8 + generator.exponential(2e8))
+        changes.append((at_ns + int(1e9 * observed_s), 0))
+        at_ns += int(1e9 * (observed_s + generator.exponential(2 * observed_s)))
         changes.append((at_ns, 2))
     return changes
 
 
-@pytest.mark.parametrize("every", [4, 64, 0])
-def test_intervals_have_the_true_values(every: int) -> None:
+@pytest.mark.parametrize(("every", "observed_s"), [(4, 0.0), (64, 0.0), (0, 0.1), (0, 0.4)])
+def test_intervals_have_the_true_values(every: int, observed_s: float) -> None:
     """Of a log that is thinned out from its third second on, or (0) that pauses again and again."""
     counts = {name: np.zeros(2, int) for name in ("rtt_p50_us", "rtt_p99_us")}
     for seed in range(8):
         log = whole_log(40, 6, seed)
-        changes = [(BEGIN_NS - 1, 1), (BEGIN_NS + 2 * SECOND_NS, every)] if every else pauses(seed)
+        changes = [(BEGIN_NS - 1, 1), (BEGIN_NS + 2 * SECOND_NS, every)] if every else pauses(seed, observed_s)
         part, whole = estimates(thinned(log, changes), 4.0, BEGIN_NS), estimates(log, 4.0, BEGIN_NS)
         # What a flow moves after its last row is in no span.
         spans = whole.height - 1

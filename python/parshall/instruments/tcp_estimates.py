@@ -20,8 +20,6 @@ _HALF = 1 << 31
 _PACE_NS = 10_000_000
 _NO_SOCKET = ("NEW_SYN_RECV", "TIME_WAIT", "LISTEN", "UNKNOWN", "SYN_SENT")
 _QUANTILES = {"rtt_p50_us": 0.5, "rtt_p99_us": 0.99}
-# With pauses, packets of one time belong together.
-_CLUSTER_NS = 100_000_000
 # With fewer of them the spread between them says nothing.
 _CLUSTERS_MIN = 5
 _MAX_WINDOWS = 100_000
@@ -58,8 +56,8 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
         ``rtt_p50_us``, ``rtt_p99_us``
             Quantiles of the smoothed round-trip times of packets. A row stands for as many packets as were thinned; the
             ends are those of a 95 % interval by inverting the distribution's own (Woodruff, 1952), which varies between
-            packets, or between tenths of a second where the log paused; of few packets they are order statistics. Null
-            with too few of them.
+            packets, or between the times from pause to pause where the log paused; of few packets they are order
+            statistics. Null with too few of them.
 
         Rows that were lost are in none of these; the ledger counts them.
 
@@ -114,7 +112,7 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
         row |= {"retransmitted": sent_again, "retransmitted_low": sent_again, "retransmitted_high": most}
         timed = span.filter(pl.col("srtt_us") > 0)
         for name, share in _QUANTILES.items():
-            row |= _quantile(timed, name, share, has_pauses=observed < 1)
+            row |= _quantile(timed, name, share, [until for _, until in unseen] if observed < 1 else [])
         found.append(row)
     return pl.DataFrame(found, schema=_schema())
 
@@ -246,8 +244,8 @@ def _acked(
     return table, wrapped
 
 
-def _quantile(timed: pl.DataFrame, name: str, share: float, *, has_pauses: bool) -> dict[str, float | None]:
-    """Return a quantile of the round-trip times with the ends of its interval."""
+def _quantile(timed: pl.DataFrame, name: str, share: float, pauses_ns: list[int]) -> dict[str, float | None]:
+    """Return a quantile of the round-trip times with the ends of its interval; `pauses_ns` are the ends of pauses."""
     nothing = dict.fromkeys((name, f"{name}_low", f"{name}_high"))
     if timed.is_empty():
         return nothing
@@ -259,12 +257,13 @@ def _quantile(timed: pl.DataFrame, name: str, share: float, *, has_pauses: bool)
         return float(times_us[min(int(np.searchsorted(reached, level)), len(times_us) - 1)])
 
     value = at(share)
-    if not has_pauses and weights.max() == 1:
+    if not pauses_ns and weights.max() == 1:
         return dict.fromkeys(nothing, value)
     # Linearised: how the weighted share up to the quantile varies between rows, or between clusters of them.
     excess = weights * ((times_us <= value) - share)
-    if has_pauses:
-        cluster = timed["time_ns"].to_numpy()[order] // _CLUSTER_NS
+    if pauses_ns:
+        # Round-trip times of neighbouring packets resemble each other, so what was observed at once is one observation.
+        cluster = np.searchsorted(pauses_ns, timed["time_ns"].to_numpy()[order], side="right")
         excess = np.bincount(np.unique(cluster, return_inverse=True)[1], weights=excess)
     if len(excess) < _CLUSTERS_MIN:
         return nothing | {name: value}

@@ -272,7 +272,7 @@ def _summaries(table: Table) -> Iterator[dict[str, Any]]:
         for measure in table.study.measures:
             summary = table.summary(measure.name, **level)
             if summary:
-                runs = table.where(level).sort("repeat", "run").drop_nulls(measure.name)
+                runs = table.of_runs(measure.name, **level)
                 listed = {"values": runs[measure.name].to_list(), "sessions": runs["session"].to_list()}
                 yield {"level": level, "measure": measure.name, **asdict(summary), **listed}
 
@@ -290,8 +290,17 @@ def _levels(table: Table) -> list[dict[str, Any]]:
 def _has_changed(table: Table, measure: Measure) -> bool:
     """Whether the machine changed while a measure was measured."""
     frame = table.where().drop_nulls(measure.name).sort("run")
-    levels = [_key(level, table.study) for level in frame.select(table.study.factors).to_dicts()]
-    return has_changed(levels, frame[measure.name].to_list())
+    key = pl.Series(
+        [str(_key(level, table.study)) for level in frame.select(table.study.factors).to_dicts()], dtype=pl.String
+    )
+    value = pl.col(measure.name)
+    frame = frame.with_columns(key=key).with_columns(centre=value.median().over("key"), rows=pl.len().over("key"))
+    # What the levels and cycles of a run have in common is one observation.
+    deviation = (value / pl.col("centre")).mean()
+    runs = (
+        frame.filter((pl.col("rows") > 1) & (pl.col("centre") != 0)).group_by("run", maintain_order=True).agg(deviation)
+    )
+    return has_changed([""] * runs.height, runs[measure.name].to_list())
 
 
 def _ledgers(table: Table) -> list[dict[str, Any]]:

@@ -77,10 +77,15 @@ class Table:
 
     def values(self, measure: str, *, control: str = "", **levels: Any) -> list[float]:
         """Return the values of a measure at some levels, in the order of the repeats."""
-        column: list[float] = (
-            self.where(control=control, **levels).sort("repeat", "run")[measure].drop_nulls().to_list()
-        )
+        column: list[float] = self.of_runs(measure, control=control, **levels)[measure].to_list()
         return column
+
+    def of_runs(self, measure: str, *, control: str = "", **levels: Any) -> pl.DataFrame:
+        """Return a row a run with its value at some levels, of several cycles their mean: they are not independent."""
+        frame = self.where(control=control, **levels).drop_nulls(measure).sort("repeat", "run")
+        return frame.group_by("repeat", "run", maintain_order=True).agg(
+            pl.col(measure).mean(), pl.col("session").first()
+        )
 
     def summary(self, measure: str, *, control: str = "", **levels: Any) -> Summary | None:
         """Return the summary of a measure at some levels; None when no run has it."""
@@ -220,6 +225,40 @@ class Table:
             return Finding("not measured", None, f"this form of the study leaves out {words}")
         return Finding(NOT_OFTEN_ENOUGH, None, "its levels ran fewer than three times", is_open=True)
 
+    def judge_range(
+        self,
+        measure: str,
+        before: Condition,
+        after: Condition,
+        low: float,
+        high: float,
+        *,
+        form: str = ",.0f",
+        reason: str = "",
+        what: str = "",
+    ) -> Finding:
+        """Return whether a measure changes between two levels by as much as a document says.
+
+        Parameters
+        ----------
+        low, high : float
+            What the document says: a change as a share of the value before; of percentages, points.
+        form, reason, what
+            As for `judge`.
+        """
+        found = self.compare(measure, before, after)
+        if found is None:
+            return self.not_often_enough(before, after)
+        text = f"{what}{': ' if what else ''}{self.words(measure, found, form)}"
+        if found.end is not None:
+            return Finding(text, None, f"not measurable here: both are {found.end:g}, the end of the scale")
+        is_outside = found.high < low or found.low > high
+        is_same = True if low <= found.low and found.high <= high else False if is_outside else None
+        why = "it cannot be said yet whether it is as much" if is_same is None else "" if is_same else reason
+        scale, unit = (100, "%") if found.is_ratio else (1, "")
+        finding = Finding(text, is_same, why, is_open=is_same is None)
+        return replace(finding, low=scale * found.low, high=scale * found.high, unit=unit)
+
     def judge_mean(
         self, measure: str, level: Condition, limit: float, wants: int, *, text: str, reason: str = ""
     ) -> Finding:
@@ -230,7 +269,8 @@ class Table:
         sign = int(low > limit) - int(high < limit)
         unit = self.study.measure(measure).unit
         ends = f"{interval_text(low, high)} {unit}".rstrip()
-        text = f"{text} (95 % interval {ends})" if frame.height > 1 else text
+        # Runs that follow each other resemble each other: what another day brings is not in it.
+        text = f"{text} (95 % interval of these runs {ends})" if frame.height > 1 else text
         why = "" if sign == wants else reason if sign else "it cannot be said yet on which side of the limit it is"
         is_open = not sign and frame.height > 0
         finding = Finding(text, sign == wants if sign else None, why, is_open=is_open)
@@ -249,7 +289,10 @@ def verdict(found: Comparison, wants: int, *, margin: float, text: str, reason: 
         return replace(finding, reason=f"not measurable here: both are {found.end:g}, the end of the scale")
     if wants:
         # What is known to be small differs less than matters, whatever its sign.
-        is_same = True if found.sign == wants else False if found.sign or found.is_within(margin) else None
+        is_small = found.is_within(margin)
+        is_same = False if is_small else True if found.sign == wants else False if found.sign else None
+        if is_small and found.sign == wants:
+            reason = f"less than {scale * margin:g} {unit} matters: it is hardly a difference"
         unknown = "no difference can be distinguished yet"
     else:
         is_same = True if found.is_within(margin) else False if found.is_beyond(margin) else None

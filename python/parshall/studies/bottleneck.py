@@ -208,7 +208,7 @@ study = Study(
                 CODEL,
                 FQ_CODEL,
                 -1,
-                MUCH,
+                SMALL,
                 "99th percentile of sparse datagrams",
                 "the queue of CoDel is as short",
             ),

@@ -103,13 +103,13 @@ def starves(table: Table) -> Finding:
 
 def is_even(table: Table) -> Finding:
     """Two equal flows: neither has more."""
-    found = table.mean("share", **at(MIDDLE, SAME))
+    found = table.mean("larger", **at(MIDDLE, SAME))
     return table.judge_mean(
-        "share",
+        "larger",
         at(MIDDLE, SAME),
         65,
         -1,
-        text=f"the first of two flows of CUBIC has {found:.0f} % of what both move; counted as even below 65 %",
+        text=f"the larger of two flows of CUBIC has {found:.0f} % of what both move; counted as even below 65 %",
         reason="a run is too short for two flows to come to equal windows",
     )
 
@@ -140,6 +140,7 @@ study = Study(
     repeats=5,
     measures=[
         Measure("share", "%", share, "the first flow's share of what both moved"),
+        Measure("larger", "%", lambda run: max(share(run), 100 - share(run)), "the larger flow's share"),
         Measure("first", "Mbit/s", lambda run: mbps(run, FIRST), "first flow"),
         Measure("second", "Mbit/s", lambda run: mbps(run, SECOND), "second flow"),
         Measure("round_trip", "ms", lambda run: run.result("echo")["median"], "median round-trip time"),

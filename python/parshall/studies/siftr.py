@@ -35,6 +35,8 @@ TESTBED_1_LOGGED = 204.0
 
 # A difference of throughput that nobody would notice, and one that everybody would, as shares.
 SMALL, MUCH = 0.03, 0.1
+# The document says 1.6 to 2.9 %.
+LEAST = 0.01
 
 
 def setting(level: dict, duration_s: float) -> Setting:
@@ -114,7 +116,7 @@ def table_iv(table: Table) -> Finding:
         OFF,
         {**OFF, "flows": flows},
         -1,
-        margin=SMALL,
+        margin=LEAST,
         what=f"{flows} flows instead of 1",
         reason="more flows share the work of both CPUs better here",
     )
@@ -153,7 +155,13 @@ def knee(table: Table) -> Finding:
     """Logging more rarely than every 50th packet gains hardly anything."""
     rare, rarer = ({**EVERY, "ppl": ppl} for ppl in (50, 100))
     return table.judge(
-        "throughput", rare, rarer, 0, margin=SMALL, what="every 50th and every 100th packet logged", reason="it does"
+        "throughput",
+        rare,
+        rarer,
+        0,
+        margin=SMALL,
+        what="every 50th and every 100th packet logged",
+        reason="they differ here",
     )
 
 
