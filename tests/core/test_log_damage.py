@@ -14,7 +14,9 @@ import resident_memory
 import parshall
 from parshall.errors import ParshallError
 from parshall.figures import legends, reduce
+from parshall.host.rows import plain_rows
 from parshall.report import summary
+from parshall.report.account import unchecked_reason
 
 LOG = (Path(__file__).parents[1] / "data" / "small.arrow").read_bytes()
 LONG = [b"\xff" * 8, bytes(8), (1 << 40).to_bytes(8, "little"), (1 << 33).to_bytes(8, "little")]
@@ -117,7 +119,8 @@ def test_a_damaged_log_gives_a_right_answer_or_one_line(tmp_path, damage, count)
             log = parshall.read(path)
             reduced = reduce(log)
             (legend,) = legends([reduced])
-            assert summary.log_sentences(reduced, log.ledger, flows=2, complete=log.complete, findings=[])
+            unchecked = unchecked_reason(log.ledger, log.truncation, plain_rows(log.gaps))
+            assert summary.log_sentences(reduced, log.ledger, flows=2, findings=[], unchecked=unchecked)
             assert summary.flows_sentence(reduced, legend.labels) is None or reduced.counted_bytes
             assert log.environment is not None
             assert reduced.records <= 300 + 200 * (damage is anywhere)

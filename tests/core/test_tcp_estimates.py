@@ -179,7 +179,28 @@ def test_a_report_says_what_a_budget_left_out() -> None:
     rows = [{"time_ns": at * SECOND_NS, "packets_per_log": every} for at, every in ((0, 1), (6, 64), (8, 0), (10, 2))]
     assert _thinned([]) == _thinned(rows[:1]) == []
     (sentence,) = _thinned(rows)
-    assert "every packet to every 64th of each flow, and until the last change observed none for 20% of" in sentence
+    assert (
+        "it logged every packet to every 64th packet of each flow, none for 20% of the time until the last" in sentence
+    )
+
+
+@pytest.mark.parametrize(
+    ("every", "expected"),
+    [
+        ((64, 1024), "every 64th packet to every 1,024th packet of each flow: "),
+        ((1, 0, 1), "every packet of each flow, none for 50% of the time until the last change: "),
+        ((32, 0), "every 32nd packet of each flow, none after the last change: "),
+        (
+            (2, 0, 512, 0),
+            "every 2nd packet to every 512th packet of each flow, none for 33% of the time until the last",
+        ),
+    ],
+)
+def test_a_report_names_both_ends_of_the_thinning_and_its_pauses(every, expected) -> None:
+    rows = [{"time_ns": at * SECOND_NS, "packets_per_log": each} for at, each in enumerate(every)]
+    (sentence,) = _thinned(rows)
+    assert f"it logged {expected}" in sentence
+    assert ("none after the last change" in sentence) == (every[-1] == 0)
 
 
 @pytest.mark.parametrize("other", [{"packets_per_log": 1}, {"packets_per_log": 4, "on_change": True}])

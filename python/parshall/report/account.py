@@ -1,6 +1,6 @@
 """The ledger of a log as rows of tables, with checks of the balance."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +83,31 @@ def total(accounts: list[Account]) -> Account:
     counts = ("seen", "filtered", "thinned", "logged")
     sums = {count: sum(getattr(account, count) for account in accounts) for count in counts}
     return Account("all", **sums, lost=lost)
+
+
+def unchecked_reason(
+    ledger: Mapping[str, Any], truncation: str | None, gaps: Sequence[Mapping[str, Any]]
+) -> str | None:
+    """Return why the accounts of a log cannot be checked; None when they can.
+
+    A file that was removed does not prevent it: each file of a series has an account of its own.
+    """
+    if not ledger.get("complete", True):
+        return "it was taken while the hooks ran, so it need not balance"
+    if truncation:
+        return "the log is cut"
+    if any(gap["cause"] in ("killed", "file_damaged") for gap in gaps):
+        return "the log is cut before one of its gaps"
+    return None
+
+
+def without_last_account(flows: pl.DataFrame, gaps: Sequence[Mapping[str, Any]]) -> pl.Series:
+    """Return the flows whose last account may be in a missing file, since nothing is known of them after it."""
+    begins_ns = [gap["from_time_ns"] for gap in gaps if gap["cause"] == "file_missing" and gap["from_time_ns"]]
+    if not begins_ns:
+        return flows["flow"].clear()
+    last_ns = pl.col("last_time_ns").cast(pl.Int64)
+    return flows.filter((last_ns <= max(begins_ns)).fill_null(True))["flow"]
 
 
 def findings(ledger: Mapping[str, Any], flows: pl.DataFrame, records: int) -> list[str]:

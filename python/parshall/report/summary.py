@@ -24,15 +24,17 @@ def log_sentences(
     ledger: Mapping[str, Any],
     *,
     flows: int,
-    complete: bool,
     findings: Sequence[str],
+    unchecked: str | None = None,
+    unchecked_flows: int = 0,
     truncation: str | None = None,
     gaps: Sequence[Mapping[str, Any]] = (),
     thinning: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
     """Return the sentences about one log.
 
-    `flows` is the number of rows of its flow table, `findings` has the contradictions between its accounts.
+    `flows` is the number of rows of its flow table, `findings` has the contradictions between its accounts,
+    `unchecked` says why these were not checked, and `unchecked_flows` is how many flows were not.
     """
     records = reduction.records
     sentences = [f"{many(records, 'record')} of {many(flows, 'flow')}{_duration(reduction.table)}."]
@@ -48,7 +50,8 @@ def log_sentences(
     accounts = hook_accounts(ledger)
     if accounts:
         reports = sum(account.logged for account in accounts if account.name == FLOW_HOOK)
-        sentences += [_loss(total(accounts), reports, findings, complete), *_cost(ledger, records)]
+        verdict = _verdict(findings, unchecked, unchecked_flows)
+        sentences += [_loss(total(accounts), reports, verdict), *_cost(ledger, records)]
     else:
         sentences.append("It has no ledger: it ended within its first second.")
     return sentences + _thinned(thinning)
@@ -60,15 +63,26 @@ def _thinned(thinning: Sequence[Mapping[str, Any]]) -> list[str]:
     if max(every, default=1) == min(every, default=1) == 1:
         return []
     times_ns = [row["time_ns"] for row in thinning]
-    # What came after the last change is not known to have ended at a time.
+    # When the log ended after the last change is not known.
     spans = list(zip(every, times_ns, times_ns[1:], strict=False))
     paused_ns = sum(until - since for each, since, until in spans if each == 0)
     share = paused_ns / max(times_ns[-1] - times_ns[0], 1)
-    paused = f", and until the last change observed none for {share:.0%} of the time" if paused_ns else ""
+    paused = f", none for {share:.0%} of the time until the last change" if paused_ns else ""
+    paused += ", none after the last change" if every[-1] == 0 else ""
+    rates = sorted({each for each in every if each})
+    logged = " to ".join(dict.fromkeys(_every_packet(each) for each in (rates[0], rates[-1]))) if rates else "no packet"
     return [
-        f"To keep to its budget it logged every packet to every {max(every):,}th of each flow{paused}: "
+        f"To keep to its budget it logged {logged} of each flow{paused}: "
         "log.estimates() has bytes, retransmissions and round-trip times with intervals."
     ]
+
+
+def _every_packet(packets_per_log: int) -> str:
+    """Return which packets were logged; numbers are powers of two."""
+    if packets_per_log == 1:
+        return "every packet"
+    is_second = packets_per_log % 10 == 2 and packets_per_log % 100 != 12
+    return f"every {packets_per_log:,}{'nd' if is_second else 'th'} packet"
 
 
 def flows_sentence(reduction: Reduction, labels: Mapping[int, str]) -> str | None:
@@ -93,7 +107,19 @@ def _duration(table: pl.DataFrame) -> str:
     return "" if last_s is None else f" in {last_s:,.2f} s"
 
 
-def _loss(account: Account, reports: int, findings: Sequence[str], complete: bool) -> str:
+def _verdict(findings: Sequence[str], unchecked: str | None, unchecked_flows: int) -> str:
+    if unchecked:
+        return f"the ledger was not checked: {unchecked}"
+    verdict = "the ledger does not balance, see below" if findings else "the ledger balances"
+    if unchecked_flows:
+        were = "was" if unchecked_flows == 1 else "were"
+        verdict += (
+            f"; {many(unchecked_flows, 'flow')} {were} not checked: the last account may be in the file that is missing"
+        )
+    return verdict
+
+
+def _loss(account: Account, reports: int, verdict: str) -> str:
     causes = ", ".join(f"{count:,} {cause}" for cause, count in account.lost.items() if count)
     lost = f"{account.lost_total:,} were lost ({causes})" if account.lost_total else "none was lost"
     withheld = "".join(
@@ -101,9 +127,6 @@ def _loss(account: Account, reports: int, findings: Sequence[str], complete: boo
         for what, count in (("filtered", account.filtered), ("thinned out", account.thinned))
         if count
     )
-    verdict = "the ledger balances" if not findings else "the ledger does not balance, see below"
-    if not complete and account.difference:
-        verdict = "the ledger was taken while the hooks ran, so it need not balance"
     logged = f"Of {account.seen:,} events that reached the hooks, {account.logged:,} were logged"
     if reports:
         # They explain why there are more events than records.

@@ -14,7 +14,7 @@ from parshall.errors import UsageError
 from parshall.figures import Legend, Reduction, figures_of, legends, reduction, together
 from parshall.host.rows import plain_rows
 from parshall.report import summary
-from parshall.report.account import Account, findings, flow_accounts, flow_total
+from parshall.report.account import Account, findings, flow_accounts, flow_total, unchecked_reason, without_last_account
 from parshall.report.document import (
     TOGETHER,
     check_destination,
@@ -226,15 +226,18 @@ def _part(
         shown = shown.sort("bytes", descending=True, nulls_last=True, maintain_order=True).head(most).sort("flow")
     others = table.filter(~pl.col("flow").is_in(shown["flow"].to_list()))
     ledger = log.ledger
-    # The accounts of a truncated log were taken while the hooks ran, and need not agree.
-    wrong = findings(ledger, table, reduced.records) if log.complete else []
+    unchecked = unchecked_reason(ledger, log.truncation, log.gaps)
+    open_flows = without_last_account(table, log.gaps)
+    checked = table.filter(~pl.col("flow").is_in(open_flows.implode()))
+    wrong = [] if unchecked else findings(ledger, checked, reduced.records)
     return part_of(name, identity, log, reduced.begin_ns) | {
         "sentences": summary.log_sentences(
             reduced,
             ledger,
             flows=table.height,
-            complete=log.complete,
             findings=wrong,
+            unchecked=unchecked,
+            unchecked_flows=open_flows.len(),
             truncation=log.truncation,
             gaps=log.gaps,
             thinning=log.thinning,
@@ -256,6 +259,8 @@ def _part(
         "events": _accounts_of(shown, others, "events"),
         "unowned": {hook["hook"]: hook.get("unowned", 0) for hook in ledger.get("hooks", [])},
         "findings": wrong,
+        "unchecked": unchecked,
+        "unchecked_flows": open_flows.len(),
         "records": reduced.records,
     }
 
