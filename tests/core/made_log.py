@@ -77,6 +77,7 @@ def flow_row(flow: int, logged: int = 0, **changes: Any) -> dict[str, Any]:
         "began_before": False,
         "first_time_ns": None,
         "last_time_ns": None,
+        "retransmits_total": None,
     }
     for kind in ("packets", "events"):
         row |= {f"{kind}_{count}": 0 for count in COUNTS}

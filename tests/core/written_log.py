@@ -96,6 +96,9 @@ FLOW_SCHEMA = pa.schema(
     [pa.field(name, kind, nullable=name in ("cgroup", "command", "pid")) for name, kind in _FLOW_TYPES.items()]
 )
 
+# Columns that came with version 1.3.
+_LATER_FLOW_COLUMNS = [pa.field("mptcp_token", pa.uint32()), pa.field("retransmits_total", pa.uint32())]
+
 
 def batch_of(columns: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     """Return rows; names may be given as names or as their indices, a null is None."""
@@ -176,8 +179,10 @@ def write_log(
     } | ({} if part is None else {"part": json.dumps(part)})
     schema = columns.with_metadata({f"parshall.{key}": text for key, text in texts.items()})
     table = io.BytesIO()
-    with pa.ipc.new_stream(table, FLOW_SCHEMA) as stream:
-        stream.write_table(pa.Table.from_pylist(flows, FLOW_SCHEMA))
+    has_later = any(field.name in row for field in _LATER_FLOW_COLUMNS for row in flows)
+    flow_schema = pa.schema([*FLOW_SCHEMA, *_LATER_FLOW_COLUMNS]) if has_later else FLOW_SCHEMA
+    with pa.ipc.new_stream(table, flow_schema) as stream:
+        stream.write_table(pa.Table.from_pylist(flows, flow_schema))
     cost = {"programs": [], "reader_cpu_s": 0.0, "wall_s": 0.0, "log_bytes": 0}
     ledger = ledger or {"hooks": [], "sequence_gaps": 0, "cost": cost, "complete": True}
     tick = {

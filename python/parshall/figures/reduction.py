@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from parshall.figures.bins import NS_PER_S, Bins, next_width_ns, round_width_ns
 from parshall.figures.connections import other_ends
 from parshall.figures.states import COLUMNS, states
+from parshall.host.rows import plain_rows
+from parshall.instruments.retransmitted import gap_ends_ns, retransmitted_here
 
 if TYPE_CHECKING:
     from parshall.instruments.tcp_log import Log
@@ -333,7 +335,7 @@ def reduce(
     for records in tables_of(log.batches(COLUMNS), _BATCH_ROWS):
         pass_over.add(records if flows is None else records.filter(pc.is_in(records["flow"], chosen)))
         progress(pass_over.records)
-    return pass_over.result(table)
+    return pass_over.result(table, gap_ends_ns(plain_rows(log.gaps)))
 
 
 def tables_of(batches: Iterable[pa.RecordBatch], rows_min: int) -> Iterator[pa.Table]:
@@ -472,8 +474,8 @@ class _Pass:
         while self._cells.rows > _CELLS_MAX and self._cells.merged().height > _CELLS_MAX:
             self._widen()
 
-    def result(self, flows: pl.DataFrame) -> Reduction:
-        """Return the reduction, with the flow table."""
+    def result(self, flows: pl.DataFrame, gap_ends_ns: Sequence[int] = ()) -> Reduction:
+        """Return the reduction, with the flow table; `gap_ends_ns` as for `retransmitted_here`."""
         cells = self._cells.merged()
         levels = self._levels.merged()
         if levels.is_empty():
@@ -483,7 +485,7 @@ class _Pass:
             records=self.records,
             begin_ns=begin_ns,
             end_ns=end_ns,
-            table=_table(flows, self._totals.merged(), levels),
+            table=_table(flows, self._totals.merged(), levels, gap_ends_ns),
             drawn=[] if cells.is_empty() else sorted(cells["flow"].unique()),
             _cells=cells,
             _entered=self._entered.merged(),
@@ -506,7 +508,7 @@ def _over_time(levels: pl.DataFrame) -> pl.DataFrame:
     return levels.group_by("flow").agg(srtt_mean_ms=held_us_ns.sum() / held_ns.sum() / 1e3, **quantiles)
 
 
-def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame) -> pl.DataFrame:
+def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame, gap_ends_ns: Sequence[int]) -> pl.DataFrame:
     """Return the flow table with the totals of each flow."""
     if totals.is_empty():
         totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(_CELL_AGGREGATES, pl.Int64))
@@ -516,13 +518,12 @@ def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame) -> p
     sent_payload = (pl.col("snd_nxt_max").cast(pl.Int64) - pl.col("snd_nxt_min") > 2).fill_null(False)
     acknowledges = pl.col("acknowledged") >= pl.col("received")
     duration_s = (pl.col("end_ns") - pl.col("begin_ns")) / NS_PER_S
-    retransmitted = pl.col("retrans_max") - pl.when(pl.col("began_before")).then("retrans_min").otherwise(0)
     sender_values = {
         "cwnd_max": pl.col("cwnd_max"),
         **{name: pl.col(name) for name in ("srtt_mean_ms", *_SRTT_QUANTILES)},
         "srtt_max_ms": pl.col("srtt_max") / 1e3,
         "min_rtt_ms": pl.col("min_rtt_min") / 1e3,
-        "retransmitted": retransmitted,
+        "retransmitted": retransmitted_here("retrans_min", "retrans_max", gap_ends_ns),
     }
     measured = table.with_columns(
         begin_s=(pl.col("begin_ns") - pl.col("begin_ns").min()) / NS_PER_S,

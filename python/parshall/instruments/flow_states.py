@@ -13,6 +13,7 @@ import polars as pl
 
 from parshall import _native
 from parshall.host.quantities import many
+from parshall.instruments.retransmitted import retransmitted_here
 
 _FACTS = (
     *("flow", "local_address", "local_port", "remote_address", "remote_port", "ip_version", "congestion_control"),
@@ -21,6 +22,8 @@ _FACTS = (
 )
 # Of these, what a flow's last row does not say, but changes.
 _CHANGING_FACTS = ("flow", "began_before", "ending", "ended")
+# What `retransmitted_here` needs besides.
+_COUNT_FACTS = ("first_time_ns", "retransmits_total")
 # Rows that are read before the caller can draw, or end.
 _ROWS_AT_ONCE = 1 << 20
 
@@ -39,9 +42,16 @@ def joined_flows(left: pl.DataFrame, right: pl.DataFrame, *, how: Literal["left"
 
 
 class FlowStates:
-    """What is known of each flow of a log so far."""
+    """What is known of each flow of a log so far.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    gap_ends_ns : sequence of int
+        As for `retransmitted_here`.
+    """
+
+    def __init__(self, gap_ends_ns: Sequence[int] = ()) -> None:
+        self._gap_ends_ns = gap_ends_ns
         self._facts = pl.DataFrame()
         self._measured: pl.DataFrame | None = None
         self.records = 0
@@ -70,7 +80,7 @@ class FlowStates:
         frame = pl.DataFrame(flows)
         if not frame.height:
             return
-        frame = frame.select(_FACTS)
+        frame = frame.select(*_FACTS, *_COUNT_FACTS)
         if not self._facts.height or has_flows_of(frame, self._facts):
             self._facts = frame
         else:
@@ -125,20 +135,19 @@ class FlowStates:
 
     def facts(self, flows: pl.Series) -> pl.DataFrame:
         """Return who some flows are: rows of the flow table; null where it has none yet."""
-        return flows.to_frame("flow").join(self._facts, on="flow", how="left", maintain_order="left")
+        return flows.to_frame("flow").join(self._facts.select(_FACTS), on="flow", how="left", maintain_order="left")
 
     def _joined(self, columns: Sequence[str]) -> pl.DataFrame:
         if self._facts.is_empty() or self._measured is None:
             return pl.DataFrame()
-        joined = joined_flows(self._facts.select(columns), self._measured, how="full")
-        earlier = pl.when(pl.col("began_before").fill_null(True)).then("retransmitted_first").otherwise(0)
+        joined = joined_flows(self._facts.select(*columns, *_COUNT_FACTS), self._measured, how="full")
         return (
             joined.with_columns(
-                retransmitted=pl.col("retransmitted_last").cast(pl.Int64) - earlier,
+                retransmitted=retransmitted_here("retransmitted_first", "retransmitted_last", self._gap_ends_ns),
                 duration_s=(pl.col("end_ns") - pl.col("begin_ns")) / 1e9,
                 srtt_ms=pl.col("srtt_us") / 1e3,
             )
-            .drop("retransmitted_first", "retransmitted_last", "srtt_us")
+            .drop("retransmitted_first", "retransmitted_last", "srtt_us", *_COUNT_FACTS)
             .sort("flow")
         )
 
@@ -154,7 +163,9 @@ class Follower:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._native = _native.LogFollower(Path(path))
-        self._states = FlowStates()
+        part = json.loads(self._native.metadata.get("parshall.part", "{}"))
+        # The files before the newest one are not read.
+        self._states = FlowStates([part["began_ns"]] if part.get("number", 1) > 1 else [])
         self._is_current = False
         self.until_ns = 0
         """Until when the log is known, ns of ``CLOCK_REALTIME``; 0: nothing is."""

@@ -381,9 +381,11 @@ class Log:
         progress : callable
             Called with the rows so far, about ten times a second.
         """
+        from parshall.host.rows import plain_rows
         from parshall.instruments.flow_states import FlowStates
+        from parshall.instruments.retransmitted import gap_ends_ns
 
-        states = FlowStates()
+        states = FlowStates(gap_ends_ns(plain_rows(self.gaps)))
         states.ledger = self.ledger
         states.add_flows(self._reader.flows())
         states.set_rows(*self._reader.states(progress))
