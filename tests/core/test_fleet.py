@@ -463,6 +463,46 @@ def test_commands_take_a_store(tmp_path: Path) -> None:
     assert command("show", store, "--follow").returncode == 2
 
 
+def test_a_store_says_what_its_logs_lack(tmp_path: Path) -> None:
+    """The second host lacks a file, the third one was killed; the first one is whole."""
+    store = tmp_path / "store"
+    made_fleet(tmp_path, store)
+    (store / "logs/host=web02/flows.20261128010000000.arrow").unlink()
+    cut = store / "logs/host=web03/flows.20261128020000000.arrow"
+    cut.write_bytes(cut.read_bytes()[:-9])
+    title, *lines = command("show", store, "-c", "1").stdout.splitlines()
+    assert title.endswith("; 2 logs incomplete")
+    gap = "from 2026-11-28 01:00:00 UTC to 2026-11-28 02:00:00 UTC (3.6e+03 s): a file of the log is missing."
+    assert lines[0] == f"web02: Nothing was logged {gap}"
+    assert lines[1].startswith("web03: incomplete: ends early at byte ") and lines[2].startswith("seen ")
+    whole, lacking, ended = validated("show", command("show", store, "--json").stdout)["hosts"]
+    assert (whole["complete"], whole["gaps"], ended["complete"], ended["gaps"]) == (True, [], False, [])
+    times = {"from_time_ns": DAY_NS + HOUR_NS, "until_time_ns": DAY_NS + 2 * HOUR_NS}
+    assert (lacking["complete"], lacking["gaps"]) == (False, [times | {"cause": "file_missing"}])
+
+
+def test_files_that_a_time_leaves_out_are_not_missing(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    made_fleet(tmp_path, store, hosts=1)
+    chosen = command("show", store, "--since", "2026-11-28T01:30", "--until", "2026-11-28T01:40")
+    title, account, *_ = chosen.stdout.splitlines()
+    assert title == f"{store}: 1 host, 1 log, 1 file, 3 flows, 40 records" and account.startswith("seen ")
+    (store / "logs/host=web01/flows.20261128020000000.arrow").unlink()
+    title, gap, *_ = command("show", store, "--since", "2026-11-28T01:30").stdout.splitlines()
+    assert title.endswith("; 1 log incomplete")
+    assert gap == "web01: Nothing was logged after 2026-11-28 02:00:00 UTC: a file of the log is missing."
+
+
+def test_gaps_of_many_hosts_leave_room_for_flows(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    made_fleet(tmp_path, store, hosts=22)
+    for name in names_in(store, ".20261128010000000.arrow"):
+        (store / name).unlink()
+    title, *lines = command("show", store, "-c", "1").stdout.splitlines()
+    assert title.endswith("; 22 logs incomplete")
+    assert lines[19].startswith("web20: Nothing") and lines[20] == "2 more lines about gaps and cuts; --json shows all"
+
+
 @pytest.mark.usefixtures("without_images")
 def test_damage_names_the_file_in_the_store(tmp_path: Path) -> None:
     store = tmp_path / "store"

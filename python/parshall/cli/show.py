@@ -23,7 +23,7 @@ from parshall.host.stopping import Stopping, exiting_on_signals
 if TYPE_CHECKING:
     import polars as pl
 
-    from parshall.fleet.reading import Fleet
+    from parshall.fleet.reading import Fleet, HostStates
     from parshall.instruments.flow_states import FlowStates, Follower
 
 COMMAND_SETTINGS = {"epilog": "Sorted by rate (bytes per second, both directions) with --follow, else by bytes."}
@@ -31,6 +31,8 @@ _INTERVAL_S = 1.0
 _SORTS = ("rate", "bytes", "acked", "received", "retransmitted", "rtt", "cwnd", "flow")
 # Lines of the table besides those of flows, and the one of the shell.
 _TABLE_LINES = 3
+# Lines about gaps and cuts of the logs of a store.
+_INCOMPLETE_LINES = 20
 # Of what does not fit in the width of a terminal, the first goes first.
 _DROPPED_FIRST = ("retr_for", "cwnd", "cc", "pid", "received", "local")
 
@@ -64,7 +66,8 @@ def command(
     if fleet is not None and follow:
         raise UsageError(f"--follow: {named} is a store, whose files are finished; follow a log on its host")
     if fleet is not None:
-        return _show_fleet(fleet, sort or "bytes", count, cluster, as_json)
+        chosen = (since is not None, until is not None)
+        return _show_fleet(fleet, chosen, sort or "bytes", count, cluster, as_json)
     log = Path(named)
     if follow:
         return _follow(log, sort or "rate", count, interval or _INTERVAL_S, duration, as_json)
@@ -87,30 +90,61 @@ def command(
     return 0
 
 
-def _show_fleet(fleet: "Fleet", sort: str, count: int | None, cluster: str | None, as_json: bool) -> int:
-    from parshall.fleet.reading import states_of
+def _show_fleet(
+    fleet: "Fleet", chosen: tuple[bool, bool], sort: str, count: int | None, cluster: str | None, as_json: bool
+) -> int:
+    from parshall.fleet.reading import host_states_of
 
     with exiting_on_signals(), progress_line("show", f"reading {fleet}") as progress:
-        found = fleet.map(
-            states_of,
+        read = fleet.map(
+            host_states_of,
             cluster=cluster,
             progress=lambda done, every: progress(f"reading {fleet.url}: {done} of {every} logs"),
         )
+    found = [each.states for each in read]
     every = fleet.with_hosts([_with_rates(states.table(), None, 0.0) for states in found])
     table = _ordered(every, sort)
     records = sum(states.records for states in found)
     if as_json:
         hosts = [
-            {"host": each.host, "log": each.log, "records": states.records, "ledger": states.ledger or None}
-            for each, states in zip(fleet.logs, found, strict=True)
+            {
+                "host": each.host,
+                "log": each.log,
+                "complete": its.complete,
+                "gaps": its.gaps,
+                "records": its.states.records,
+                "ledger": its.states.ledger or None,
+            }
+            for each, its in zip(fleet.logs, read, strict=True)
         ]
         print(json.dumps({"store": fleet.url, "hosts": hosts, "records": records, "flows": table.to_dicts()}))
         return 0
     accounts = [each for each in (states.account() for states in found) if each is not None]
     notes = [f"{many(len(found) - len(accounts), 'log')} without an account"] if len(accounts) < len(found) else []
+    lacking = [_lacking(its, chosen, whole=each.is_whole) for each, its in zip(fleet.logs, read, strict=True)]
+    lines = [f"{name}: {text}" for name, texts in zip(fleet.names, lacking, strict=True) for text in texts]
+    notes += lines[:_INCOMPLETE_LINES]
+    if len(lines) > _INCOMPLETE_LINES:
+        notes.append(f"{many(len(lines) - _INCOMPLETE_LINES, 'more line')} about gaps and cuts; --json shows all")
     title = f"{fleet}, {many(table.height, 'flow')}, {many(records, 'record')}"
+    incomplete = sum(map(bool, lacking))
+    title += f"; {many(incomplete, 'log')} incomplete" if incomplete else ""
     show(title, *notes, *(_account_lines(_joined(accounts)) if accounts else ()), *_table_lines(table, count))
     return 0
+
+
+def _lacking(log: "HostStates", chosen: tuple[bool, bool], *, whole: bool) -> list[str]:
+    """Return sentences about what of a log is not there; `chosen`: --since and --until left out its other files."""
+    from parshall.host.rotation import gap_sentence
+
+    def is_left_out(gap: dict[str, Any]) -> bool:
+        return not whole and any(
+            is_given and gap[end] is None
+            for is_given, end in zip(chosen, ("from_time_ns", "until_time_ns"), strict=True)
+        )
+
+    cut = [f"incomplete: {log.truncation}"] if log.truncation else []
+    return cut + [gap_sentence(gap) for gap in log.gaps if not is_left_out(gap)]
 
 
 def _joined(accounts: list[dict[str, Any]]) -> dict[str, Any]:

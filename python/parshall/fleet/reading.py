@@ -15,6 +15,7 @@ import polars as pl
 from parshall.errors import ParshallError, UsageError
 from parshall.fleet.store import Store, is_url
 from parshall.host.quantities import many
+from parshall.host.rows import plain_rows
 from parshall.host.temporary import TemporaryDirectory
 from parshall.instruments.flow_states import FlowStates
 from parshall.instruments.tcp_log import Log, read
@@ -223,6 +224,21 @@ def _opened(store: Store, host_log: HostLog) -> Iterator[Log]:
             # Names of this directory say nothing to anybody.
             where = f"{store.url}/{_LOGS}/host={host_log.host}"
             raise type(error)(str(error).replace(str(directory), where)) from None
+
+
+@dataclass(frozen=True)
+class HostStates:
+    """The flows of a log, and what of the log is not there: as of `Log`, gaps as `plain_rows`."""
+
+    states: FlowStates
+    complete: bool
+    truncation: str | None
+    gaps: list[dict[str, Any]]
+
+
+def host_states_of(log: Log) -> HostStates:
+    """Return the flows of a log, and what of it is not there; workers need its name."""
+    return HostStates(log.flow_states(), log.complete, log.truncation, plain_rows(log.gaps))
 
 
 def states_of(log: Log) -> FlowStates:

@@ -248,7 +248,7 @@ class FlowState(Object):
     state: str | None
     """State of TCP."""
     retransmitted: int | None
-    """Segments that were sent again since the log began, as the kernel counts: also those that did not leave it."""
+    """Segments sent again in the files that are read, as the kernel counts: also those that did not leave it."""
     retransmitted_for: str | None
     """Why they were, segments and cause, such as 12 fast, 1 rto, of those whose event the log has; null: of none."""
     duration_s: float | None
@@ -276,6 +276,17 @@ class ShowOutput(Object):
     """The account so far; null: none was written yet."""
 
 
+class LogGap(Object):
+    """A time that a log does not have."""
+
+    from_time_ns: int | None
+    """When the last account before it was taken, nanoseconds since 1970; null: unknown, or the log begins with it."""
+    until_time_ns: int | None
+    """When the next file begins, nanoseconds since 1970; null: the log ends with it."""
+    cause: Literal["restarted", "killed", "file_missing", "file_damaged"]
+    """A new writer began, after the former one ended in order or did not; a file is missing, or has no head."""
+
+
 class StoredFlow(FlowState):
     """A connection of a host."""
 
@@ -292,6 +303,10 @@ class StoredLog(Object):
     """The host, by its name in the store."""
     log: str
     """Name of the log, without its suffix."""
+    complete: bool
+    """Whether the log was ended in order and has no gap; false also when --since or --until left out files."""
+    gaps: list[LogGap]
+    """The times that the log does not have, in order."""
     records: int
     """Records in the log."""
     ledger: Ledger | None
