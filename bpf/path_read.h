@@ -94,8 +94,8 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 }
 
 /*
- * The first task that is woken after the data of a socket became ready waited for it, or for a poll of it. Where nobody
- * waited, it is another one: only what the process of the read did counts.
+ * The first task that is woken after the data of a socket became ready waited for it, or for a poll of it. Where no task
+ * waited, it is a foreign one: only what the process of the read did counts.
  */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(path_waking, struct task_struct *task)

@@ -224,8 +224,8 @@ static __noinline int remember_gso(const struct path_packet *packet, const struc
 	return 0;
 }
 
-/* A GSO packet of a list of segments lends its own sk_buff to the first of them. */
-static __noinline int take_first_segment(const struct path_packet *packet, const struct sk_buff *skb)
+/* The element of a GSO packet that is remembered. */
+static __noinline struct path_gso *remembered_gso(const struct path_packet *packet, const struct sk_buff *skb)
 {
 	struct path_gso *gso;
 	struct path_flow flow;
@@ -233,38 +233,39 @@ static __noinline int take_first_segment(const struct path_packet *packet, const
 	if (!packet || !read_flow(skb, &flow))
 		return 0;
 	gso = element_for(&flow, packet);
-	if (gso && gso->packet.tag == packet->tag && gso->packet.time_ns == packet->time_ns && gso->segments_left)
+	return gso && gso->packet.tag == packet->tag && gso->packet.time_ns == packet->time_ns ? gso : 0;
+}
+
+/* A GSO packet of a list of segments lends its own sk_buff to the first of them. */
+static __always_inline void take_first_segment(const struct path_packet *packet, const struct sk_buff *skb)
+{
+	struct path_gso *gso = remembered_gso(packet, skb);
+
+	if (gso && gso->segments_left)
 		__sync_fetch_and_sub(&gso->segments_left, 1);
-	return 0;
 }
 
 /* Forgets a GSO packet that reached the driver whole: packets that leave later are not its segments. */
-static __noinline int forget_gso(const struct path_packet *packet, const struct sk_buff *skb)
+static __always_inline void forget_gso(const struct path_packet *packet, const struct sk_buff *skb)
 {
-	struct path_gso *gso;
-	struct path_flow flow;
+	struct path_gso *gso = remembered_gso(packet, skb);
 
-	if (!packet || !read_flow(skb, &flow))
-		return 0;
-	gso = element_for(&flow, packet);
-	if (gso && gso->packet.tag == packet->tag && gso->packet.time_ns == packet->time_ns)
+	if (gso)
 		gso->queued_ns = gso->segments_left = 0;
-	return 0;
 }
 
 /*
  * Whether a GSO packet that a queue drops was segmented before: the kernel gives its socket to its segments. They are
- * dropped, too, and stand for it. Of a forwarded packet nobody can tell: it stands for its segments, which are forgotten.
+ * dropped, too, and stand for it. A forwarded packet has no socket, so it stands for its segments, which are forgotten.
  */
-static __noinline int was_segmented_for_a_queue(const struct path_packet *packet, const struct sk_buff *skb)
+static __always_inline int was_segmented_for_a_queue(const struct path_packet *packet, const struct sk_buff *skb)
 {
 	struct path_gso *gso;
-	struct path_flow flow;
 
-	if (!packet || !(packet->seen & BIT(STAGE_QUEUE)) || !segments_of(skb) || !read_flow(skb, &flow))
+	if (!(packet->seen & BIT(STAGE_QUEUE)) || !segments_of(skb))
 		return 0;
-	gso = element_for(&flow, packet);
-	if (!gso || gso->packet.tag != packet->tag || gso->packet.time_ns != packet->time_ns)
+	gso = remembered_gso(packet, skb);
+	if (!gso)
 		return 0;
 	if (gso->had_socket && !skb->sk)
 		return 1;

@@ -218,7 +218,7 @@ def test_numbers_that_wrap_are_no_copies(joined, each_us):
     assert table["is_retransmission"].to_list() == [False] + [None] * 11
     again = [*rows, packet(12 * each_us, "sent", "local_out", 11 * step % 2**32, 60_000)]
     found = joined(again, [record(0, "out", 0, 60_000)])["is_retransmission"].to_list()
-    # Behind a long time in which nothing was seen nobody can tell.
+    # Behind a long time in which nothing was seen it is not known.
     assert found == [False, *[None] * 11, True if each_us == 3 else None]
 
 

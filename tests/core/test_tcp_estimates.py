@@ -246,3 +246,14 @@ def test_bytes_of_a_pause_in_which_numbers_may_wrap_have_no_upper_bound(
         assert span["acked_bytes"] == span["acked_bytes_high"] == truth
     else:
         assert span["acked_bytes_high"] is None and span["acked_bytes"] < truth
+
+
+def test_a_series_whose_newest_file_has_no_head_is_estimated(tmp_path: Path) -> None:
+    """It has just been made, or its writer was killed before it wrote anything."""
+    batches = [batch_of(random_columns(100, 1, seed=1, begin_ns=BEGIN_NS))]
+    part = {"run": "a", "number": 1, "began_ns": BEGIN_NS}
+    write_log(tmp_path / "log.000001.arrow", batches, [flow_row(1)], part=part, options={"packets_per_log": 4})
+    (tmp_path / "log.000002.arrow").touch()
+    log = parshall.read(tmp_path / "log.arrow")
+    assert log.last_file.path.name == "log.000001.arrow"
+    assert not log.estimates().is_empty()

@@ -212,7 +212,7 @@ def test_what_is_no_ip_and_what_has_a_tag_in_its_frame_is_dropped(alone, tmp_pat
         mac = json.loads(alone.run(["ip", "-j", "link", "show", "tap0"]).stdout)[0]["address"]
         ends = bytes.fromhex(mac.replace(":", "")) + b"\2\0\0\0\0\1"
         frames = [
-            # Of a protocol that nobody has: the first looks like IPv4, the second like nothing, as ARP and LLDP do.
+            # Of a protocol without a handler: the first looks like IPv4, the second like no IP, as ARP and LLDP do.
             ends + b"\x88\xb5" + b"\x45" + words,
             ends + b"\x88\xb5" + b"\0" + words,
             # A tag of priority without a VLAN, which the kernel takes off.

@@ -267,7 +267,7 @@ def test_times_of_reads_are_those_of_the_servers_own_stamps(
     assert len(far) <= FAR_SHARE_MAX * len(found_ns), far
 
 
-# It looks for data between other work, and never sleeps: nobody waits for data, and the kernel wakes nobody.
+# It looks for data between other work, and never sleeps: no thread waits for data, and the kernel wakes none for it.
 _LOOKING = """
 import ctypes, socket, sys, time
 ctypes.CDLL(None).prctl(15, b"stamping")  # PR_SET_NAME

@@ -1,5 +1,6 @@
 """TCP state logs: read them as tables, convert them to the formats that other tools read."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -285,7 +286,11 @@ class Log:
         others: what takes them for all rows compares both.
         """
         files = files_of(self.path)
-        return Log(files[-1]) if len(files) > 1 else self
+        for file in reversed(files if len(files) > 1 else []):
+            # The newest one may have no head yet, or never got one.
+            with contextlib.suppress(ParshallError):
+                return Log(file)
+        return self
 
     @property
     def complete(self) -> bool:

@@ -210,8 +210,10 @@ class Table:
         found = self.compare(measure, before, after)
         if found is None:
             return self.not_often_enough(before, after)
-        text = f"{what}{': ' if what else ''}{self.words(measure, found, form)}"
-        return verdict(found, wants, margin=margin, text=text, reason=reason)
+        return verdict(found, wants, margin=margin, text=self._told(measure, found, form, what), reason=reason)
+
+    def _told(self, measure: str, found: Comparison, form: str, what: str) -> str:
+        return f"{what}{': ' if what else ''}{self.words(measure, found, form)}"
 
     def not_often_enough(self, *levels: Condition) -> Finding:
         """Return the finding of levels that were measured too rarely; it is open when all of them run."""
@@ -249,15 +251,15 @@ class Table:
         found = self.compare(measure, before, after)
         if found is None:
             return self.not_often_enough(before, after)
-        text = f"{what}{': ' if what else ''}{self.words(measure, found, form)}"
+        scale, unit = (100, "%") if found.is_ratio else (1, "")
+        text = self._told(measure, found, form, what)
+        finding = Finding(text, None, low=scale * found.low, high=scale * found.high, unit=unit)
         if found.end is not None:
-            return Finding(text, None, f"not measurable here: both are {found.end:g}, the end of the scale")
+            return replace(finding, reason=_at_the_end(found))
         is_outside = found.high < low or found.low > high
         is_same = True if low <= found.low and found.high <= high else False if is_outside else None
         why = "it cannot be said yet whether it is as much" if is_same is None else "" if is_same else reason
-        scale, unit = (100, "%") if found.is_ratio else (1, "")
-        finding = Finding(text, is_same, why, is_open=is_same is None)
-        return replace(finding, low=scale * found.low, high=scale * found.high, unit=unit)
+        return replace(finding, is_same=is_same, reason=why, is_open=is_same is None)
 
     def judge_mean(
         self, measure: str, level: Condition, limit: float, wants: int, *, text: str, reason: str = ""
@@ -286,7 +288,7 @@ def verdict(found: Comparison, wants: int, *, margin: float, text: str, reason: 
     scale, unit = (100, "%") if found.is_ratio else (1, "")
     finding = Finding(text, None, low=scale * found.low, high=scale * found.high, limit=scale * margin, unit=unit)
     if found.end is not None:
-        return replace(finding, reason=f"not measurable here: both are {found.end:g}, the end of the scale")
+        return replace(finding, reason=_at_the_end(found))
     if wants:
         # What is known to be small differs less than matters, whatever its sign.
         is_small = found.is_within(margin)
@@ -299,6 +301,10 @@ def verdict(found: Comparison, wants: int, *, margin: float, text: str, reason: 
         unknown = f"it cannot be said yet whether they differ by {scale * margin:g} {unit}".rstrip()
     why = unknown if is_same is None else "" if is_same else reason
     return replace(finding, is_same=is_same, reason=why, is_open=is_same is None)
+
+
+def _at_the_end(found: Comparison) -> str:
+    return f"not measurable here: both are {found.end:g}, the end of the scale"
 
 
 def matches(condition: Condition) -> pl.Expr:
