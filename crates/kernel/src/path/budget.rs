@@ -4,10 +4,13 @@
 //! Here are the decisions, from times alone; [`run`](super::run) measures, and carries them out.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use rand::{Rng, RngExt};
 use serde::Serialize;
 
+/// How often the reader looks whether a window is to end: waking up costs.
+pub(super) const STEP: Duration = Duration::from_millis(25);
 /// The longest time until the next decision, seconds.
 const WINDOW_MAX_S: f64 = 0.5;
 /// The shortest window, seconds: attaching takes tens of milliseconds.
@@ -19,6 +22,8 @@ const WINDOW_COST_MAX_S: f64 = 1.0;
 const PLANNED: f64 = 0.9;
 /// What was not spent in this time may be spent later.
 const SAVED_S: f64 = 0.5;
+/// No window begins that is expected to bring the cost of ten seconds above so many times the budget.
+const COST_MAX: f64 = 1.1;
 /// The longest time that has one window, seconds.
 const SPAN_MAX_S: f64 = 30.0;
 /// Of a new measurement in a mean.
@@ -55,8 +60,9 @@ pub(super) struct Budget {
     spent_s: f64,
     /// Spent too much (or, negative, saved), CPU seconds.
     debt_s: f64,
-    /// What the next window is to cost, which is saved before it.
+    /// What the next window is to cost, which is saved before it; and the part of attaching and detaching, when known.
     next_s: f64,
+    switching_s: f64,
     /// How long a window is that begins, seconds, and what share of one CPU windows took.
     window_s: f64,
     window_share: f64,
@@ -81,6 +87,7 @@ impl Budget {
             spent_s: 0.0,
             debt_s: 0.0,
             next_s: 0.0,
+            switching_s: 0.0,
             window_s: WINDOW_MIN_S,
             window_share: 0.0,
             decided: (0.0, 0.0),
@@ -88,6 +95,12 @@ impl Budget {
             idle_share: 0.0,
             looks: VecDeque::from([(0.0, 0.0)]),
         }
+    }
+
+    /// Takes in what it cost to attach the programs, CPU seconds: to detach them is taken to cost the same, until both
+    /// were seen.
+    pub fn attached(&mut self, cost_s: f64) {
+        self.switching_s = 2.0 * cost_s;
     }
 
     /// What it came to so far.
@@ -127,11 +140,24 @@ impl Budget {
     }
 
     /// The share that is planned with. Ten seconds may have a window more at each end than the mean, so few expensive
-    /// windows leave more room than many.
+    /// windows leave more room than many; and where the programs stay attached, windows may be necessary at any time.
     fn planned(&self) -> f64 {
         let share = self.account.share;
-        let window = self.next_s / (share * LOOKED_AT_S);
+        let next_s = self.next_s.max(WINDOW_COST_S * share + self.switching_s);
+        let window = next_s / (share * LOOKED_AT_S);
         share * (1.05 - 2.0 * window).clamp(0.5, PLANNED)
+    }
+
+    /// The earliest time at which the next window may begin, so that ten seconds at its end cost less than the most.
+    fn earliest_s(&self) -> f64 {
+        let most_s = COST_MAX * self.account.share * LOOKED_AT_S - self.next_s;
+        let leaves_room = |look: &&(f64, f64)| self.spent_s - look.1 <= most_s;
+        let from_s = self
+            .looks
+            .iter()
+            .find(leaves_room)
+            .map_or(self.now_s, |look| look.0);
+        (from_s + LOOKED_AT_S - self.window_s).max(self.now_s)
     }
 
     /// Whether a window ends: it is as long as was decided before it, or costs far more than it may.
@@ -156,14 +182,21 @@ impl Budget {
         let left_s = (self.span_ends_s - self.now_s).max(0.0);
         let is_affordable = window_share <= planned && self.debt_s <= WINDOW_COST_S * share;
         if self.debt_s <= 0.0 || is_affordable {
-            self.span_ends_s = self.now_s;
+            // The rest of the span has its window already: what is seen of it as well would count twice.
+            self.span_ends_s = self.now_s + left_s;
             self.next_s = 0.0;
-            return Pause::default();
+            return Pause {
+                length_s: left_s,
+                stands_for_s: 0.0,
+            };
         }
         // With what it costs to attach and detach.
         let idle_s = (self.now_s - then_s - window_s).max(0.0);
-        let switching_s = (self.spent_s - before_s - cost_s - self.idle_share * idle_s).max(0.0);
-        self.next_s = self.window_s * expected + switching_s;
+        if idle_s > 0.0 {
+            self.switching_s =
+                (self.spent_s - before_s - cost_s - self.idle_share * idle_s).max(0.0);
+        }
+        self.next_s = (self.window_s + STEP.as_secs_f64()) * expected + self.switching_s;
         // At the end of its span, the next window is to have been earned.
         let planned = self.planned();
         let earned = (planned - self.idle_share).max(0.05 * planned);
@@ -171,9 +204,13 @@ impl Budget {
         let span_s = (owed_s / earned).clamp(self.window_s, SPAN_MAX_S);
         self.span_ends_s = self.now_s + left_s + span_s;
         let random: f64 = rng.random();
+        let idle_s = span_s - self.window_s;
+        let drawn_s = left_s + idle_s * random;
+        let late_s = (self.earliest_s() - self.now_s - drawn_s).max(0.0);
+        self.span_ends_s += late_s;
         Pause {
-            length_s: left_s + (span_s - self.window_s).max(0.0) * random,
-            stands_for_s: span_s - self.window_s,
+            length_s: drawn_s + late_s,
+            stands_for_s: idle_s + late_s,
         }
     }
 }

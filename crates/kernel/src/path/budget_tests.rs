@@ -1,18 +1,26 @@
 //! A budget on hosts that are simulated.
 
+use parshall_core::abi::PATH_CODE_COUNT;
+use parshall_core::path_log::TimeHistogram;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::{Budget, LOOKED_AT_S};
+use super::super::estimates::{Estimates, Window};
+use super::{Budget, LOOKED_AT_S, STEP};
 
-/// What the reader takes without programs, and what it costs to attach and detach them.
+const CODE: usize = 1;
+
+/// What the reader takes without programs, and what it costs to attach and detach them where it costs little.
 const IDLE_SHARE: f64 = 0.001;
 const SWITCH_S: f64 = 0.004;
-const STEP_S: f64 = 0.025;
+
+const STEP_S: f64 = STEP.as_millis() as f64 / 1e3;
 
 struct Outcome {
     /// Time, spent until then, and whether the programs were attached.
     steps: Vec<(f64, f64, bool)>,
+    /// From, until, and for which time without windows it stands.
+    windows: Vec<(f64, f64, f64)>,
     budget: Budget,
 }
 
@@ -40,11 +48,23 @@ impl Outcome {
 
 /// Runs a budget where attached programs take a share of a CPU that depends on the time.
 fn simulated(share: f64, length_s: f64, seed: u64, cost_share: impl Fn(f64) -> f64) -> Outcome {
+    simulated_where_switches_cost(SWITCH_S, share, length_s, seed, cost_share)
+}
+
+fn simulated_where_switches_cost(
+    switch_s: f64,
+    share: f64,
+    length_s: f64,
+    seed: u64,
+    cost_share: impl Fn(f64) -> f64,
+) -> Outcome {
     let mut budget = Budget::new(share);
+    budget.attached(switch_s / 2.0);
     let mut rng = Pcg64::seed_from_u64(seed);
-    let (mut now_s, mut spent_s, mut window) = (0.0, SWITCH_S, Some((0.0, SWITCH_S)));
+    let (mut now_s, mut spent_s, mut window) = (0.0, switch_s, Some((0.0, switch_s)));
     let mut opens_s = 0.0;
-    let mut steps = Vec::new();
+    let mut stands_for_s = 0.0;
+    let (mut steps, mut windows) = (Vec::new(), Vec::new());
     while now_s < length_s {
         now_s += STEP_S;
         spent_s += IDLE_SHARE * STEP_S;
@@ -59,17 +79,23 @@ fn simulated(share: f64, length_s: f64, seed: u64, cost_share: impl Fn(f64) -> f
                 continue;
             }
             window = Some((now_s, spent_s));
+            windows.push((from_s, now_s, stands_for_s));
             let pause = budget.decide(length_s, cost_s, &mut rng);
+            stands_for_s = pause.stands_for_s;
             if pause.length_s > 0.0 {
                 (window, opens_s) = (None, now_s + pause.length_s);
-                spent_s += SWITCH_S / 2.0;
+                spent_s += switch_s / 2.0;
             }
         } else if now_s >= opens_s {
-            spent_s += SWITCH_S / 2.0;
+            spent_s += switch_s / 2.0;
             window = Some((now_s, spent_s));
         }
     }
-    Outcome { steps, budget }
+    Outcome {
+        steps,
+        windows,
+        budget,
+    }
 }
 
 #[test]
@@ -101,12 +127,32 @@ fn ten_times_the_traffic_is_measured_for_less_time_and_all_of_it_afterwards() {
     );
 }
 
-/// Hosts of any cost, steady or in waves. Where a window and a pair of switches cost little of ten seconds, hardly any ten
-/// seconds exceed the budget by a fifth; otherwise they may by as many windows as chance brings.
+/// Traffic in phases, of which some cost nearly the budget: when more comes, ten seconds are nearly full. To attach and
+/// detach the programs took 15 ms where this was seen to go wrong.
 #[test]
-fn ten_seconds_hardly_ever_cost_more_than_the_budget() {
+fn windows_that_follow_a_time_without_pauses_find_room() {
+    for switch_s in [0.004, 0.01, 0.015, 0.02] {
+        for often in [0.005, 0.008, 0.012, 0.016] {
+            for seed in 0..20 {
+                let cost = |now_s: f64| match now_s % 180.0 {
+                    0.0..20.0 => 0.0001,
+                    60.0..100.0 => 5.0 * often,
+                    140.0..150.0 => 8.0 * often,
+                    150.0..180.0 => 0.6 * often,
+                    _ => often,
+                };
+                let run = simulated_where_switches_cost(switch_s, 0.01, 540.0, seed, cost);
+                let worst = run.worst() / 0.01;
+                assert!(worst < 1.2, "{switch_s}, {often}, {seed}: {worst}");
+            }
+        }
+    }
+}
+
+/// Hosts of any cost, steady or in waves, on which attaching and detaching takes up to a fifth of what ten seconds may cost.
+#[test]
+fn no_ten_seconds_cost_a_fifth_more_than_the_budget() {
     let mut rng = Pcg64::seed_from_u64(1);
-    let mut over = 0;
     for seed in 0..500 {
         let share: f64 = rng.random_range(0.005..0.1);
         let times: f64 = rng.random_range(0.1..40.0);
@@ -122,17 +168,73 @@ fn ten_seconds_hardly_ever_cost_more_than_the_budget() {
                     1.0
                 }
         };
-        let run = simulated(share, 300.0, seed, cost);
-        let window = (attached * 0.075 + SWITCH_S) / LOOKED_AT_S;
+        let switch_s: f64 = rng.random_range(0.0..0.2) * share * LOOKED_AT_S;
+        let run = simulated_where_switches_cost(switch_s, share, 300.0, seed, cost);
         let said = format!(
-            "{share}, {times} times, {period_s} s, {is_wave}: {}",
+            "{share}, {times} times, {period_s} s, {is_wave}, {switch_s} s: {}",
             run.worst()
         );
-        assert!(run.worst() < 1.5 * share + window, "{said}");
-        over += i32::from(run.worst() > 1.2 * share && window < 0.25 * share);
+        // What the shortest window and its switches cost, of what ten seconds may.
+        let window = (attached * 0.075 + switch_s) / (share * LOOKED_AT_S);
+        assert!(run.worst() < (1.2_f64).max(0.9 + window) * share, "{said}");
         // And it is made use of.
         let spent = run.steps.last().unwrap().1 / 300.0;
-        assert!(times < 2.0 || spent > 0.4 * share, "{spent} of {said}");
+        let used = if window < 0.1 { 0.4 } else { 0.25 };
+        assert!(times < 2.0 || spent > used * share, "{spent} of {said}");
     }
-    assert!(over <= 5, "{over} of 500");
+}
+
+/// Bursts in which packets are ten times as many, and a slow wave: what a window saw decides on the next, and yet the
+/// estimates are those of the traffic.
+#[test]
+fn estimates_from_the_windows_of_a_budget_have_no_bias() {
+    for burst_s in [0.6, 3.0, 10.0] {
+        let (mut held, mut ratio) = (0, 0.0);
+        for seed in 0..200 {
+            let mut rng = Pcg64::seed_from_u64(seed);
+            let per_s = bursty(&mut rng, burst_s);
+            let at = |now_s: f64| per_s[(now_s / STEP_S).round() as usize];
+            let cost = |now_s: f64| 3e-6 * at(now_s);
+            let run = simulated_where_switches_cost(0.015, 0.01, 300.0, seed, cost);
+            let packets = |from_s: f64, until_s: f64| -> f64 {
+                let steps = run.steps.iter().map(|step| step.0);
+                let within = steps.filter(|&now_s| now_s > from_s && now_s <= until_s);
+                within.map(|now_s| at(now_s) * STEP_S).sum()
+            };
+            let mut estimates = Estimates::default();
+            for &(from_s, until_s, stands_for_s) in &run.windows {
+                let mut window = Window {
+                    length_s: until_s - from_s,
+                    packets: [0; PATH_CODE_COUNT],
+                    whole: vec![TimeHistogram::default(); PATH_CODE_COUNT],
+                };
+                window.packets[CODE] = packets(from_s, until_s) as u64;
+                estimates.add(&window, stands_for_s);
+            }
+            let until_s = run.steps.last().unwrap().0;
+            let found = &estimates.finish(until_s)[0];
+            let all = packets(0.0, until_s);
+            held += i32::from((found.low_packets..=found.high_packets).contains(&all));
+            ratio += found.packets / all / 200.0;
+        }
+        assert!((0.96..1.04).contains(&ratio), "{burst_s} s: {ratio}");
+        assert!(held >= 170, "{burst_s} s: {held} of 200");
+    }
+}
+
+/// Packets a second in each step of five minutes.
+fn bursty(rng: &mut Pcg64, burst_s: f64) -> Vec<f64> {
+    let (mut is_burst, mut left) = (false, 0);
+    let steps = (300.0 / STEP_S) as usize + 2;
+    let of_step = |step| {
+        if left == 0 {
+            is_burst = !is_burst;
+            let mean_s = if is_burst { burst_s } else { 3.0 * burst_s };
+            left = 1 + (-mean_s / STEP_S * (1.0 - rng.random::<f64>()).ln()) as usize;
+        }
+        left -= 1;
+        let wave = 1.0 + 0.5 * (std::f64::consts::TAU * step as f64 / steps as f64).sin();
+        wave * if is_burst { 20_000.0 } else { 2_000.0 }
+    };
+    (0..steps).map(of_step).collect()
 }

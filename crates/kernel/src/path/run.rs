@@ -20,7 +20,7 @@ use rand_pcg::Pcg64;
 use super::account::{
     PathAccount, StageTimes, drops, noises, reads, stage_histogram, stage_times, waits,
 };
-use super::budget::{Budget, BudgetAccount};
+use super::budget::{Budget, BudgetAccount, STEP};
 use super::drop_reasons::DropReasons;
 use super::estimates::{Estimates, Window};
 use super::hooks::PathHooks;
@@ -39,8 +39,6 @@ use crate::session::{Control, InstrumentError as _};
 
 const BLOCK_BYTES: usize = 64 << 10;
 const NAP: Duration = Duration::from_millis(4);
-/// With a budget: waking up costs.
-const NAP_MAX: Duration = Duration::from_millis(25);
 const TICK: Duration = Duration::from_millis(800);
 /// Of so many ticks without records only the last is written.
 const TICKS_WHILE_QUIET: u32 = 12;
@@ -178,7 +176,11 @@ impl Run {
     /// Attaches the programs for the first time. Of a measurement in windows this is a trial: the first window, too,
     /// comes at a random time. What the programs see meanwhile counts, and so does the time.
     pub fn begin(&mut self) -> Result<(), MeasurementError> {
+        let before_s = thread_cpu_s();
         self.open_window()?;
+        if let Some((budget, _)) = &mut self.budget {
+            budget.attached(thread_cpu_s() - before_s);
+        }
         if self.request.share < 1.0 {
             self.close_window()?;
             self.windows = 0;
@@ -358,7 +360,7 @@ impl Run {
                 self.tick(&ledger, false)?;
                 self.report(ledger, control);
             }
-            std::thread::sleep(if self.budget.is_some() { NAP_MAX } else { NAP });
+            std::thread::sleep(if self.budget.is_some() { STEP } else { NAP });
         }
         Ok(())
     }
