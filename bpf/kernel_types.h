@@ -142,7 +142,7 @@ struct tcp_skb_cb {
 	__u8 tcp_flags;
 };
 
-struct net_device { possible_net_t nd_net; int ifindex; unsigned char lower_level; };
+struct net_device { possible_net_t nd_net; int ifindex; unsigned char lower_level; struct bpf_prog *xdp_prog; };
 struct sk_buff {
 	struct sk_buff *next;
 	struct net_device *dev;
@@ -155,6 +155,7 @@ struct sk_buff {
 	__u16 mac_header;
 	int skb_iif;
 	__u8 cloned : 1;
+	unsigned int tail;
 	unsigned int end;
 	unsigned char *head;
 	unsigned char *data;

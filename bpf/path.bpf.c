@@ -4,7 +4,7 @@
  * its own, and only those that are asked for are attached. A stage looks up the packet, takes the
  * time, and notes it; at the packet's end the times go into histograms and, if asked for, a record.
  */
-#include "path_begin.h"
+#include "path_replaced.h"
 #include "path_noise.h"
 #include "path_read.h"
 
@@ -46,10 +46,13 @@ static __always_inline int is_leaving(const struct path_packet *packet, const st
  */
 static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u32 stage, __u32 netns, __u32 *place)
 {
-	struct path_packet *packet = find_packet(skb, place);
+	struct path_packet *packet;
 	struct path_gso *gso;
 	int is_ours = !skb->skb_iif;
 
+	if (has_generic_xdp && !is_ours)
+		follow_replaced(skb);
+	packet = find_packet(skb, place);
 	if (packet && is_leaving(packet, skb, stage) && (!is_ours || !(packet->seen & ARRIVING))) {
 		packet->head = head_of(skb);
 		packet->seen &= ~JOINED; /* a forwarded datagram goes on as its fragments */
@@ -69,10 +72,13 @@ static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u3
 }
 
 /* A stage on the way in that neither begins nor ends a packet. */
-static __always_inline struct path_packet *pass_if_known(const void *skb, const __u32 stage, __u32 *place)
+static __always_inline struct path_packet *pass_if_known(const struct sk_buff *skb, const __u32 stage, __u32 *place)
 {
-	struct path_packet *packet = find_packet(skb, place);
+	struct path_packet *packet;
 
+	if (has_generic_xdp)
+		follow_replaced(skb);
+	packet = find_packet(skb, place);
 	if (packet)
 		pass(packet, stage);
 	return packet;
@@ -93,7 +99,7 @@ static __always_inline void begin_at_gro(struct sk_buff *skb, int has_headers)
 	}
 	packet = find_packet(skb, &place);
 	if (packet)
-		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 1);
+		end_packet(place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), 0, 1);
 }
 
 SEC("tp_btf/napi_gro_receive_entry")
@@ -122,6 +128,8 @@ SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(path_receive, struct sk_buff *skb)
 {
 	arrive(skb, STAGE_RECEIVE);
+	if (has_generic_xdp || skb->dev->xdp_prog)
+		note_replaceable(skb);
 	return 0;
 }
 
@@ -320,7 +328,7 @@ int BPF_PROG(path_start_xmit, struct sk_buff *skb, struct net_device *dev)
 	}
 	packet->seen &= ~STACKED;
 	if (!(options.stages & BIT(STAGE_XMIT)))
-		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 1);
+		end_packet(place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), 0, 1);
 	return 0;
 }
 
@@ -336,7 +344,7 @@ int BPF_PROG(path_xmit, struct sk_buff *skb, int status, struct net_device *dev,
 
 	if (packet && packet->last_stage == STAGE_START_XMIT && !(status & 0xf0)) {
 		pass(packet, STAGE_XMIT);
-		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 1);
+		end_packet(place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), 0, 1);
 	}
 	return 0;
 }
@@ -353,25 +361,12 @@ int BPF_PROG(path_copy, const struct sk_buff *skb, int bytes)
 	return 0;
 }
 
-/* Another sk_buff is at the address of a packet, whose end was not seen. */
-static __always_inline void end_before(struct path_packet *packet, __u32 place)
-{
-	end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 0);
-}
-
 #define UNSPECIFIED options.delivered_reasons[2]
 
 /* Whether the reason is one with which the kernel frees the queue of a closed socket. */
 static __always_inline int is_of_closed_queue(unsigned int reason)
 {
 	return reason == options.delivered_reasons[0] || reason == options.delivered_reasons[1];
-}
-
-static __always_inline __u16 socket_family(const struct sk_buff *skb)
-{
-	const struct sock *sk = skb->sk;
-
-	return sk ? sk->__sk_common.skc_family : 0;
 }
 
 /* Copies for packet sockets share the data of the packet. What such a socket sends is its own, too, and no copy. */
@@ -432,6 +427,21 @@ static __always_inline int may_be_delivered(const struct path_packet *packet, co
 }
 
 /*
+ * Whether an sk_buff that came in is at a device of another network namespace than that whose packets are followed. What
+ * waits in the queue of a socket may have something else in the place of its device, which has not its number.
+ */
+static __noinline int is_of_another_netns(const struct path_packet *packet, const struct sk_buff *skb)
+{
+	struct net_device *dev = BPF_CORE_READ(skb, dev);
+	__u32 netns;
+
+	if (!packet || !options.netns_inode || !(packet->seen & ARRIVING) || !dev || BPF_CORE_READ(dev, ifindex) != skb->skb_iif)
+		return 0;
+	netns = BPF_CORE_READ(dev, nd_net.net, ns.inum);
+	return netns && netns != options.netns_inode;
+}
+
+/*
  * Whether an sk_buff has another IP header than the packet that came in at its address, as far as both are known. Compared
  * is what neither joining nor translation of addresses changes: the identification of IPv4, and one end of IPv6.
  */
@@ -453,26 +463,7 @@ static __noinline int has_another_header(const struct path_packet *packet, const
 	       ip[5] != *(const __u32 *)(identity->source + 12) && ip[9] != *(const __u32 *)(identity->destination + 12);
 }
 
-/* Makes room for the drops of a reason that is new to this measurement. */
-static __noinline int add_reason(__u32 reason)
-{
-	struct path_drops none = {};
-
-	return bpf_map_update_elem(&path_drops, &reason, &none, BPF_NOEXIST);
-}
-
-static __always_inline struct path_drops *drops_of(__u32 reason)
-{
-	struct path_drops *drops = bpf_map_lookup_elem(&path_drops, &reason);
-
-	if (!drops) {
-		add_reason(reason);
-		drops = bpf_map_lookup_elem(&path_drops, &reason);
-	}
-	return drops;
-}
-
-static __always_inline struct path_drops *count_drop(__u32 reason)
+static __always_inline void count_drop(__u32 reason)
 {
 	struct path_drops *drops = drops_of(reason);
 	struct path_account *account = account_of(bpf_get_smp_processor_id());
@@ -481,15 +472,6 @@ static __always_inline struct path_drops *count_drop(__u32 reason)
 		count(&drops->all);
 	else if (account)
 		count(&account->uncounted_drops);
-	return drops;
-}
-
-static __always_inline void end_dropped(struct path_packet *packet, __u32 place, struct path_drops *drops)
-{
-	if (drops && !packet->is_ignored && packet->last_stage < PATH_STAGE_COUNT)
-		count(&drops->followed[packet->last_stage]);
-	pass(packet, STAGE_DROP);
-	end_packet(place, *(volatile __u64 *)&packet->tag, PATH_DROPPED, 0);
 }
 
 /*
@@ -499,7 +481,6 @@ static __always_inline void end_dropped(struct path_packet *packet, __u32 place,
 static __noinline int drop_segment(struct sk_buff *skb, __u32 reason)
 {
 	struct path_packet *packet;
-	struct path_drops *drops;
 	struct path_gso *gso;
 	__u32 place;
 
@@ -510,76 +491,74 @@ static __noinline int drop_segment(struct sk_buff *skb, __u32 reason)
 		return 0;
 	begin_packet(skb, STAGE_QUEUE, 0, 0, gso);
 	packet = find_packet(skb, &place);
-	if (!packet)
-		return 0;
-	drops = drops_of(reason);
-	packet->reason = reason;
-	end_dropped(packet, place, drops);
+	if (packet)
+		end_packet(place, tag_of(packet, skb), END(PATH_DROPPED, STAGE_DROP, reason), 0, 0);
 	return 0;
 }
 
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason)
 {
-	__u32 place;
-	struct path_packet *packet = find_packet(skb, &place);
-	struct path_drops *drops;
+	__u32 place, marks = 0;
+	struct path_packet *packet;
+	__u64 end;
 
+	if (has_generic_xdp)
+		follow_replaced(skb);
+	packet = find_packet(skb, &place);
 	/* The kernel gives none to some of what a full accept queue refuses. */
 	if (packet && packet->seen & REFUSED && reason == UNSPECIFIED && is_same(packet, skb))
 		reason = options.refused_reason;
-	drops = count_drop(reason);
+	count_drop(reason);
 	if (!packet)
 		return drop_segment(skb, reason);
-	if (!is_same(packet, skb) || is_copy(skb, reason) || has_another_header(packet, skb, place)) {
-		end_before(packet, place);
+	if (!is_same(packet, skb) || is_copy(skb, reason) || is_of_another_netns(packet, skb) ||
+	    has_another_header(packet, skb, place)) {
+		end_packet(place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), 0, 0);
 		return drop_segment(skb, reason);
 	}
 	end_all_joined(skb);
 	if (reason == UNSPECIFIED && was_joined(packet, skb)) {
-		packet->seen |= JOINED;
-		end_before(packet, place);
-		return 0;
+		end = END_AS(PATH_UNKNOWN);
+		marks = JOINED;
+	} else if (is_delivered(packet, skb, reason)) {
+		end = END(PATH_DELIVERED, STAGE_PAD, reason);
+	} else if (may_be_delivered(packet, skb, reason)) {
+		end = END(PATH_UNKNOWN, STAGE_PAD, reason);
+	} else if (was_segmented_for_a_queue(packet, skb)) {
+		end = END(PATH_UNKNOWN, STAGE_PAD, reason);
+		marks = SEGMENTED;
+	} else {
+		end = END(PATH_DROPPED, STAGE_DROP, reason);
 	}
-	packet->reason = reason;
-	if (is_delivered(packet, skb, reason)) {
-		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_DELIVERED, 0);
-		return 0;
-	}
-	if (may_be_delivered(packet, skb, reason)) {
-		end_before(packet, place);
-		return 0;
-	}
-	if (was_segmented_for_a_queue(packet, skb)) {
-		packet->seen |= SEGMENTED;
-		end_before(packet, place);
-		return 0;
-	}
-	end_dropped(packet, place, drops);
+	end_packet(place, tag_of(packet, skb), end, marks, 0);
 	return 0;
 }
 
 SEC("tp_btf/consume_skb")
 int BPF_PROG(path_consume, struct sk_buff *skb, void *location)
 {
-	__u32 place;
-	struct path_packet *packet = find_packet(skb, &place);
+	__u32 place, marks = 0;
+	struct path_packet *packet;
+	__u64 end = END_AS(PATH_UNKNOWN);
 
-	if (!packet)
+	if (has_generic_xdp && !is_replaced(skb))
+		follow_replaced(skb);
+	packet = find_packet(skb, &place);
+	if (!packet || is_replaced(skb))
 		return 0;
 	if (is_same(packet, skb)) {
+		end = END(PATH_UNKNOWN, STAGE_CONSUME, 0);
 		if (packet->seen & REFUSED) {
-			packet->reason = options.refused_reason;
-			end_dropped(packet, place, count_drop(options.refused_reason));
-			return 0;
+			count_drop(options.refused_reason);
+			end = END(PATH_DROPPED, STAGE_DROP, options.refused_reason);
+		} else if (was_joined(packet, skb)) {
+			marks = JOINED;
+		} else if (was_segmented(packet, skb)) {
+			marks = SEGMENTED;
 		}
-		if (was_joined(packet, skb))
-			packet->seen |= JOINED;
-		else if (was_segmented(packet, skb))
-			packet->seen |= SEGMENTED;
-		pass(packet, STAGE_CONSUME);
 	}
-	end_before(packet, place);
+	end_packet(place, tag_of(packet, skb), end, marks, 0);
 	return 0;
 }
 
@@ -596,7 +575,7 @@ static long sweep_place(__u64 step, void *context)
 	struct path_packet *packet = packet_at(place);
 	__u64 tag = packet ? *(volatile __u64 *)&packet->tag : 0;
 
-	if (tag > TAG_TAKEN && end_packet(place, tag, PATH_OPEN, 0))
+	if (tag > TAG_TAKEN && end_packet(place, tag, END_AS(PATH_OPEN), 0, 0))
 		swept++;
 	return 0;
 }

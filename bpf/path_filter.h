@@ -7,7 +7,7 @@
 #ifndef PARSHALL_PATH_FILTER_H
 #define PARSHALL_PATH_FILTER_H
 
-#include "path_packet.h"
+#include "path_end.h"
 
 /* From the network header on: IPv6, some extension headers, and TCP. */
 #define HEAD_BYTES 128

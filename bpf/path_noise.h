@@ -6,7 +6,7 @@
 #ifndef PARSHALL_PATH_NOISE_H
 #define PARSHALL_PATH_NOISE_H
 
-#include "path_packet.h"
+#include "path_end.h"
 
 #define SOFTIRQS 10
 #define NET_RX_VECTOR 3

@@ -291,8 +291,7 @@ static __noinline struct path_gso *gso_of(const struct sk_buff *skb)
 	__sync_fetch_and_sub(&gso->segments_left, 1);
 	packet = packet_at(gso->place);
 	if (packet && *(volatile __u64 *)&packet->tag == gso->packet.tag && packet->time_ns == gso->packet.time_ns) {
-		packet->seen |= SEGMENTED;
-		end_packet(gso->place, gso->packet.tag, PATH_UNKNOWN, 0);
+		end_packet(gso->place, gso->packet.tag, END_AS(PATH_UNKNOWN), SEGMENTED, 0);
 	}
 	return gso;
 }
@@ -359,10 +358,8 @@ static long end_joined(__u64 step, struct list_walk *walk)
 	if (!skb)
 		return 1;
 	packet = find_packet(skb, &place);
-	if (packet) {
-		packet->seen |= JOINED;
-		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 0);
-	}
+	if (packet)
+		end_packet(place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), JOINED, 0);
 	walk->next = BPF_CORE_READ(skb, next);
 	return 0;
 }
