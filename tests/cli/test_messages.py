@@ -14,6 +14,7 @@ from parshall.cli import lab
 from parshall.cli import main as cli
 from parshall.cli.doctor import _print_rows
 from parshall.host import messages
+from parshall.lab.laboratory import Progress
 
 SMALL_LOG = Path(__file__).parents[1] / "data" / "small.arrow"
 SENTENCE = "losses begin at 225 Mbit/s, with larger buffers at 650 Mbit/s, and no buffer loses packets below 200 Mbit/s"
@@ -55,6 +56,22 @@ def test_statements_fill_the_width_of_a_terminal(study: Path, monkeypatch: pytes
     lines = terminal.getvalue().splitlines()
     assert len(lines) == 7 and max(map(len, lines)) in range(70, 81)
     assert " ".join(line.strip() for line in lines).count(SENTENCE) == 2
+
+
+def test_a_study_says_in_a_pipe_once_a_minute_what_it_does(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(lab.time, "monotonic", lambda: now_s)
+    with lab._Progress("siftr", quiet=False) as progress:
+        for done in range(10):
+            progress.show(Progress(done, 10, f"rate={done}", 25.0 * (10 - done)))
+            now_s += 25
+    assert capsys.readouterr().err.splitlines() == [
+        "parshall: lab: siftr: run 4 of 10, 3 min left: rate=3",
+        "parshall: lab: siftr: run 7 of 10, 2 min left: rate=6",
+        "parshall: lab: siftr: run 10 of 10, 25 s left: rate=9",
+    ]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 2000])

@@ -25,6 +25,8 @@ BUDGET_S = 20 * 60.0
 # Of all built-in studies together; what one leaves is for those behind it.
 ALL_BUDGET_S = 110 * 60.0
 _LEAST_S = 60.0
+# Of a file or a pipe a line of progress, at most.
+_LINES_S = 60.0
 # Lines of a study without statements; its report has all.
 _SUMMARIES_MAX = 40
 # What is shown of a statement.
@@ -427,7 +429,7 @@ def _open_text(statement: dict[str, Any]) -> str:
 
 
 class _Progress:
-    """One line of progress on a terminal, nothing in a pipe; a note for others while the block runs."""
+    """One line of progress on a terminal, elsewhere one a minute; a note for others while the block runs."""
 
     def __init__(self, name: str, quiet: bool) -> None:
         self._name = name
@@ -435,6 +437,7 @@ class _Progress:
         self._statements: list[dict[str, Any]] = []
         self._is_quiet = quiet
         self._is_shown = not quiet and sys.stderr.isatty()
+        self._next_line_s = time.monotonic() + _LINES_S
 
     def __enter__(self) -> "_Progress":
         return self
@@ -455,6 +458,9 @@ class _Progress:
         text = f"{self._name}: run {progress.done + 1} of {progress.total}, {left}: {progress.what}"
         self._note.write(text, self._statements)
         if not self._is_shown:
+            if not self._is_quiet and time.monotonic() >= self._next_line_s:
+                self._next_line_s = time.monotonic() + _LINES_S
+                say("lab", text)
             return
         line = printable(text)[: shutil.get_terminal_size().columns - 1]
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
