@@ -22,8 +22,6 @@ const WINDOW_COST_MAX_S: f64 = 1.0;
 const PLANNED: f64 = 0.9;
 /// What was not spent in this time may be spent later.
 const SAVED_S: f64 = 0.5;
-/// No window begins that is expected to bring the cost of ten seconds above so many times the budget.
-const COST_MAX: f64 = 1.1;
 /// The longest time that has one window, seconds.
 const SPAN_MAX_S: f64 = 30.0;
 /// Of a new measurement in a mean.
@@ -148,9 +146,10 @@ impl Budget {
         share * (1.05 - 2.0 * window).clamp(0.5, PLANNED)
     }
 
-    /// The earliest time at which the next window may begin, so that ten seconds at its end cost less than the most.
+    /// The earliest time at which the next window may begin, so that ten seconds at its end are expected to cost no more than
+    /// the budget: what comes otherwise than expected has the rest.
     fn earliest_s(&self) -> f64 {
-        let most_s = COST_MAX * self.account.share * LOOKED_AT_S - self.next_s;
+        let most_s = self.account.share * LOOKED_AT_S - self.next_s;
         let leaves_room = |look: &&(f64, f64)| self.spent_s - look.1 <= most_s;
         let from_s = self
             .looks
