@@ -17,9 +17,12 @@
  */
 static __always_inline void arrive(struct sk_buff *skb, const __u32 stage)
 {
+	struct path_packet *packet;
 	__u32 place;
-	struct path_packet *packet = find_packet(skb, &place);
 
+	if (has_generic_xdp && skb->skb_iif)
+		follow_replaced(skb);
+	packet = find_packet(skb, &place);
 	if (packet && (packet->last_stage < stage ? packet->head == head_of(skb) :
 		       packet->last_stage <= STAGE_PRE_ROUTING && stage == STAGE_RECEIVE && skb->skb_iif))
 		pass(packet, stage);
@@ -50,7 +53,8 @@ static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u3
 	struct path_gso *gso;
 	int is_ours = !skb->skb_iif;
 
-	if (has_generic_xdp && !is_ours)
+	/* Not a copy that an interface mirrors. */
+	if (has_generic_xdp && !is_ours && !BPF_CORE_READ_BITFIELD(skb, cloned))
 		follow_replaced(skb);
 	packet = find_packet(skb, place);
 	if (packet && is_leaving(packet, skb, stage) && (!is_ours || !(packet->seen & ARRIVING))) {
@@ -128,7 +132,7 @@ SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(path_receive, struct sk_buff *skb)
 {
 	arrive(skb, STAGE_RECEIVE);
-	if (has_generic_xdp || skb->dev->xdp_prog)
+	if (skb->dev->xdp_prog)
 		note_replaceable(skb);
 	return 0;
 }
@@ -542,10 +546,13 @@ int BPF_PROG(path_consume, struct sk_buff *skb, void *location)
 	struct path_packet *packet;
 	__u64 end = END_AS(PATH_UNKNOWN);
 
-	if (has_generic_xdp && !is_replaced(skb))
+	if (has_generic_xdp) {
+		if (is_replaced(skb))
+			return 0;
 		follow_replaced(skb);
+	}
 	packet = find_packet(skb, &place);
-	if (!packet || is_replaced(skb))
+	if (!packet)
 		return 0;
 	if (is_same(packet, skb)) {
 		end = END(PATH_UNKNOWN, STAGE_CONSUME, 0);

@@ -97,9 +97,7 @@ struct path_cpu {
 	__u64 noise_from_ns[16];  /* start of the last event, for the gaps */
 	__u32 poll;
 	__u32 poll_index;
-	__u64 replaceable;  /* the sk_buff for whose packet generic XDP may take another one; see follow_replaced */
-	__u32 replaceable_place;
-	__u32 replaceable_bytes;
+	__u32 noted;        /* how many packets were noted for generic XDP */
 	__u32 heads_in_use; /* by programs that interrupted each other */
 	__u32 passed;       /* packets since the last one that thinning kept, including that one */
 } __attribute__((aligned(64)));

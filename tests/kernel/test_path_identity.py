@@ -1,8 +1,10 @@
 """A packet is what it is called, whatever else uses the addresses, numbers and sockets that it has had."""
 
+import ctypes
 import fcntl
 import json
 import os
+import platform
 import select
 import socket
 import statistics
@@ -17,6 +19,7 @@ import pyarrow.compute as pc
 import pytest
 from capturer import Capturer
 from conversation import connection, socket_at, transfer
+from host_state import BPF_SYSCALL
 from path_noise import noise
 from path_run import check_balance, run
 from test_path_truth import has_stage, measured, paths_of, to_sink
@@ -177,6 +180,59 @@ def test_a_packet_to_which_generic_xdp_gives_another_buffer_is_followed(alone, t
         read = received.filter(pc.equal(received["path"], "delivered"))
         assert set(read["source"].to_pylist()) == {"127.0.0.1"}
         assert pc.all(pc.is_valid(read["data_ready_ns"])).as_py()
+
+
+@contextmanager
+def passing_xdp(host, interface):
+    """Have a generic XDP program at an interface that lets everything pass."""
+    pass_and_exit = bytes.fromhex("b700000002000000 9500000000000000")
+    instructions, license_text = ctypes.create_string_buffer(pass_and_exit), ctypes.create_string_buffer(b"MIT")
+    bpf_prog_load, bpf_link_create, of_type_xdp, attach_to_xdp, generic, takes_frags = 5, 28, 6, 37, 2, 32
+
+    def call(command, attributes):
+        libc = ctypes.CDLL(None, use_errno=True)
+        made = libc.syscall(BPF_SYSCALL[platform.machine()], command, attributes.ljust(128, b"\0"), 128)
+        assert made >= 0, os.strerror(ctypes.get_errno())
+        return made
+
+    places = (ctypes.addressof(instructions), ctypes.addressof(license_text))
+    program = call(bpf_prog_load, struct.pack("=IIQQ20xI", of_type_xdp, 2, *places, takes_frags))
+    with host.enter():
+        number = socket.if_nametoindex(interface)
+        link = call(bpf_link_create, struct.pack("=IIII", program, number, attach_to_xdp, generic))
+    try:
+        yield
+    finally:
+        os.close(link)
+        os.close(program)
+
+
+def test_packets_that_pass_generic_xdp_in_one_poll_keep_their_headers(router, tmp_path):
+    """All of them are in new buffers before the first one goes on."""
+    sink = router.sink
+    sink.run(["ethtool", "-K", router.sink_if, "gro", "on"])
+    # A poll comes when this time has passed, and finds what came meanwhile.
+    hold = "mount -t sysfs none /sys; cd /sys/class/net/$0; echo 2000000 > gro_flush_timeout; echo 9 > $1"
+    sink.run(["unshare", "--mount", "sh", "-e", "-c", hold, router.sink_if, "napi_defer_hard_irqs"])
+    with passing_xdp(sink, router.sink_if), ExitStack() as stack:
+        to = str(router.sink_address)
+        senders = [stack.enter_context(socket_at(router.source, "0.0.0.0", socket.SOCK_DGRAM)) for _ in range(8)]
+        receivers = [stack.enter_context(socket_at(sink, to, socket.SOCK_DGRAM)) for _ in range(4)]
+        for at, receiver in enumerate(receivers):
+            receiver.bind((to, 9000 + at))
+        with measured(tmp_path, sink, {"stages": ALL_STAGES}) as found:
+            for _ in range(40):
+                for at, sender in enumerate(senders):
+                    sender.sendto(bytes(60), (to, 9000 + at))
+                for receiver in receivers:
+                    receiver.settimeout(20)
+                    receiver.recv(100)
+    rows = found["log"].packets
+    rows = rows.filter(pc.and_(pc.equal(rows["protocol"], 17), pc.greater_equal(rows["destination_port"], 9000)))
+    ends = Counter(zip(rows["destination_port"].to_pylist(), rows["path"].to_pylist(), strict=True))
+    assert ends == {(9000 + at, "delivered" if at < 4 else "dropped"): 40 for at in range(8)}
+    flows = Counter(zip(rows["source_port"].to_pylist(), rows["destination_port"].to_pylist(), strict=True))
+    assert len(flows) == 8 and {*flows.values()} == {40}, flows
 
 
 @pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])

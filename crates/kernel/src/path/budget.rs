@@ -150,7 +150,12 @@ impl Budget {
     /// the budget: what comes otherwise than expected has the rest.
     fn earliest_s(&self) -> f64 {
         let most_s = self.account.share * LOOKED_AT_S - self.next_s;
-        let leaves_room = |look: &&(f64, f64)| self.spent_s - look.1 <= most_s;
+        let idle_s = |until_s: f64| self.idle_share * (until_s - self.now_s).max(0.0);
+        let leaves_room =
+            |look: &&(f64, f64)| self.spent_s - look.1 + idle_s(look.0 + LOOKED_AT_S) <= most_s;
+        if self.looks.front().is_some_and(|look| leaves_room(&look)) {
+            return self.now_s;
+        }
         let from_s = self
             .looks
             .iter()
@@ -191,7 +196,8 @@ impl Budget {
         }
         // With what it costs to attach and detach.
         let idle_s = (self.now_s - then_s - window_s).max(0.0);
-        if idle_s > 0.0 {
+        // Times of the reader are not exact.
+        if idle_s > STEP.as_secs_f64() {
             self.switching_s =
                 (self.spent_s - before_s - cost_s - self.idle_share * idle_s).max(0.0);
         }
