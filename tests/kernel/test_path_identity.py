@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import pytest
 from capturer import Capturer
 from conversation import connection, socket_at, transfer
-from host_state import BPF_SYSCALL
 from path_noise import noise
 from path_run import check_balance, run
 from test_path_truth import has_stage, measured, paths_of, to_sink
 
+from host_state import BPF_SYSCALL
 from parshall.errors import ParshallError
 from parshall.instruments.path import PathProfile
 from parshall.instruments.path.stages import ALL_STAGES, LIGHT_STAGES
