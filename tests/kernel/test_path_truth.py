@@ -361,7 +361,7 @@ def test_a_small_table_counts_what_it_overwrites(router, tmp_path):
     with measured(tmp_path, router.router, {"packets_max": 1024, "stages": QUEUEING}) as found:
         router.send(5000)
     rows = to_sink(found["log"])
-    # One that was displaced begins anew: behind the queue where it is sent, behind that of its CPU where it is received.
+    # One that was displaced begins anew: where it is sent, or where it is received from the queue of its CPU.
     begun_again = rows.filter(pc.not_equal(rows["first_stage"].cast("string"), "netif_rx")).num_rows
     displaced = paths_of(rows)["displaced"]
     assert displaced > 0 and begun_again <= displaced
