@@ -22,7 +22,7 @@ struct path_noted {
 	__u32 bytes; /* from the network header on */
 };
 
-/* NAPI gives on eight packets together, if nobody has changed net.core.gro_normal_batch. */
+/* NAPI passes eight packets on together, unless net.core.gro_normal_batch was changed. */
 #define NOTED_MAX 16
 
 struct {
@@ -94,7 +94,7 @@ static __noinline int note_replaceable(const struct sk_buff *skb)
 	return 0;
 }
 
-/* Whether generic XDP lets go of an sk_buff: its data begins at the MAC header. */
+/* Whether this may be generic XDP, which frees the sk_buff that it has copied: its data begins at the MAC header. */
 static __always_inline int is_replaced(const struct sk_buff *skb)
 {
 	return skb->dev && skb->data - skb->head == skb->mac_header && BPF_CORE_READ(skb, dev, xdp_prog);

@@ -211,6 +211,7 @@ impl Budget {
         let random: f64 = rng.random();
         let idle_s = span_s - self.window_s;
         let drawn_s = left_s + idle_s * random;
+        // No longer a random time, but it depends on cost of before only.
         let late_s = (self.earliest_s() - self.now_s - drawn_s).max(0.0);
         self.span_ends_s += late_s;
         Pause {

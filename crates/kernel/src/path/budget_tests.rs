@@ -149,11 +149,12 @@ fn windows_that_follow_a_time_without_pauses_find_room() {
     }
 }
 
-/// Hosts of any cost, steady or in waves, on which attaching and detaching takes up to a fifth of what ten seconds may cost.
+/// Hosts of any cost, steady or in waves, on which attaching and detaching takes little, or up to a fifth of what ten
+/// seconds may cost.
 #[test]
 fn no_ten_seconds_cost_a_fifth_more_than_the_budget() {
     let mut rng = Pcg64::seed_from_u64(1);
-    for seed in 0..500 {
+    for seed in 0..1_000 {
         let share: f64 = rng.random_range(0.005..0.1);
         let times: f64 = rng.random_range(0.1..40.0);
         let period_s: f64 = rng.random_range(5.0..200.0);
@@ -168,7 +169,11 @@ fn no_ten_seconds_cost_a_fifth_more_than_the_budget() {
                     1.0
                 }
         };
-        let switch_s: f64 = rng.random_range(0.0..0.2) * share * LOOKED_AT_S;
+        let takes_little = seed % 2 == 0;
+        let switch_s = match takes_little {
+            true => SWITCH_S,
+            false => rng.random_range(0.0..0.2) * share * LOOKED_AT_S,
+        };
         let run = simulated_where_switches_cost(switch_s, share, 300.0, seed, cost);
         let said = format!(
             "{share}, {times} times, {period_s} s, {is_wave}, {switch_s} s: {}",
@@ -179,15 +184,15 @@ fn no_ten_seconds_cost_a_fifth_more_than_the_budget() {
         assert!(run.worst() < (1.2_f64).max(0.9 + window) * share, "{said}");
         // And it is made use of.
         let spent = run.steps.last().unwrap().1 / 300.0;
-        let used = if window < 0.1 { 0.4 } else { 0.25 };
+        let used = if takes_little { 0.4 } else { 0.25 };
         assert!(times < 2.0 || spent > used * share, "{spent} of {said}");
     }
 }
 
 /// Bursts in which packets are ten times as many, and a slow wave: what a window saw decides on the next, and yet the
-/// estimates are those of the traffic.
+/// mean estimate is within a few percent, where it was 6 to 8 % too low before the rest of a span was left out.
 #[test]
-fn estimates_from_the_windows_of_a_budget_have_no_bias() {
+fn estimates_from_the_windows_of_a_budget_are_those_of_the_traffic() {
     for burst_s in [0.6, 3.0, 10.0] {
         let (mut held, mut ratio) = (0, 0.0);
         for seed in 0..300 {

@@ -3,6 +3,7 @@
 //! A window comes at a random time of a span, or after a random pause, whose length or mean was decided before. So it
 //! stands for that time (D. Horvitz and D. Thompson, J. Am. Stat. Assoc. 47, 1952), as a part of all time without a window
 //! (J. Hajek, 1971). What a window saw may decide on the next one; its own length must not depend on it.
+//! With a budget both are true nearly: a window waits until ten seconds have room for it, and ends early where it costs much.
 
 use parshall_core::abi::PATH_CODE_COUNT;
 use parshall_core::path_log::{CODE_NAMES, TimeHistogram, bucket_from_ns};
