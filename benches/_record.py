@@ -29,8 +29,11 @@ def parser_for(description: str | None, rounds: int | None = None) -> argparse.A
 
 
 def version_of(*command: str) -> str:
-    """Return the first line of a program's version output."""
-    done = subprocess.run(command, capture_output=True, text=True)
+    """Return the first line of a program's version output, or that there is none: numbers of an hour stay."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        return "not found"
     return ((done.stdout or done.stderr).splitlines() or ["?"])[0]
 
 

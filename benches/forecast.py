@@ -2,19 +2,22 @@
 
 Run as root on a machine with time: ``benches/run forecast``, or ``.venv/bin/python benches/forecast.py --add FILE
 --archive`` for one session more beside those of an earlier file; sessions lie hours apart. In each, both set-ups (RPS
-and a NAPI thread) are calibrated, and then every workload (four kinds of traffic, three loads) is measured once on a
-quiet machine and once beside another program, each with a forecast of before. Beside the forecast stand the single
-queue, which gives no interval, and the calibration's own latencies at half load: the range of its stretches. Prints one
-JSON object: the sessions, and over all of them how many values lay within the intervals and how wide these were.
+and a NAPI thread) are calibrated twice: on a quiet machine, and beside another program. After each calibration every
+workload (four kinds of traffic, three loads) is measured once in the same surroundings, with a forecast of before and
+one of the last session's calibration. Beside the forecasts stand the single queue, which gives no interval, and the
+calibration's own latencies at half load: the range of its stretches. Prints one JSON object: the sessions, and over all
+of them how many values lay within the intervals and how wide these were.
 """
 
+import argparse
 import contextlib
+import itertools
 import json
 import math
 import statistics
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,15 +27,16 @@ import numpy as np
 from _record import finish, parser_for, version_of
 
 from parshall.errors import UsageError
-from parshall.router.calibrate import Stretches, calibration_of
+from parshall.router.calibrate import calibration_of, measured_stretches
 from parshall.router.calibration import Calibration
-from parshall.router.forecast import CONFIDENCE, NAMES
+from parshall.router.forecast import CONFIDENCE, NAMES, forecast_of
 from parshall.router.prediction import QUANTILES, latencies_ns
 from parshall.router.setup import Setup
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
 from parshall.router.validation import LOADS, validate
 
+ROOT = Path(__file__).resolve().parent.parent
 RECEIVE = ("rps", "threaded")
 STRETCHES, STRETCH_PACKETS = 12, 25_000
 # Seeds of a session do not overlap with those of another one.
@@ -58,34 +62,58 @@ def other_program() -> Iterator[None]:
             process.kill()
 
 
-def calibrated(receive: str, seed: int) -> tuple[Calibration, dict[str, list[float]]]:
+def calibrated(receive: str, seed: int, spread_s: float) -> tuple[Calibration, dict[str, list[float]]]:
     """Return a calibration, and the quantiles of the latencies at half load of each of its stretches, us."""
     with RouterTestbed(Setup(receive=receive)) as bed:
-        stretches = Stretches(bed, Traffic("random", seed=seed), STRETCH_PACKETS)
-        for _ in range(STRETCHES):
-            stretches.measure()
+        base = Traffic("random", seed=seed)
+        stretches = measured_stretches(bed, base, STRETCH_PACKETS, repeats=STRETCHES, spread_s=spread_s)
         found = [np.quantile(latencies_ns(run.table), QUANTILES) / 1e3 for run in stretches.half_load]
         own = {name: [float(values[at]) for values in found] for at, name in enumerate(NAMES)}
         return calibration_of(bed, stretches), own
 
 
-def session(number: int, count: int) -> list[dict[str, Any]]:
-    """Return the measured values of a session, each with what was forecast."""
+def text_of(calibration: Calibration) -> str:
+    """Return the file of a calibration."""
+    with tempfile.TemporaryDirectory() as directory:
+        calibration.write(Path(directory) / "calibration.toml")
+        return (Path(directory) / "calibration.toml").read_text()
+
+
+def calibration_from(text: str) -> Calibration:
+    """Return the calibration of a file's text."""
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "calibration.toml").write_text(text)
+        return Calibration.read(Path(directory) / "calibration.toml")
+
+
+def session(number: int, arguments: argparse.Namespace, last: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the measured values of a session, each with what was forecast, and its calibrations."""
+    began = datetime.now(UTC)
     rows: list[dict[str, Any]] = []
-    for at, receive in enumerate(RECEIVE):
-        calibration, own = calibrated(receive, FIRST_SEED_OF_CALIBRATIONS + SEEDS_OF_A_SESSION * (2 * number + at))
-        calibrated_s = time.monotonic()
-        for is_busy in (False, True):
-            seed = 1 + SEEDS_OF_A_SESSION * (4 * number + 2 * at + is_busy)
-            with other_program() if is_busy else contextlib.nullcontext():
-                runs = validate(calibration, repeats=1, count=count, seed=seed).runs
-            about = {"receive": receive, "busy": is_busy, "age_s": time.monotonic() - calibrated_s}
-            rows += [
-                about | row | {"own_low_us": min(own[row["quantile"]]), "own_high_us": max(own[row["quantile"]])}
-                for row in runs.to_dicts()
-            ]
-            print(f"session {number}, {receive}, {'busy' if is_busy else 'quiet'}: done", file=sys.stderr)
-    return rows
+    calibrations: dict[str, str] = {}
+    for at, (receive, is_busy) in enumerate(itertools.product(RECEIVE, (False, True))):
+        surroundings = f"{receive}, {'busy' if is_busy else 'quiet'}"
+        first_seed = SEEDS_OF_A_SESSION * (len(RECEIVE) * 2 * number + at)
+        with other_program() if is_busy else contextlib.nullcontext():
+            print(f"session {number}, {surroundings}: calibrates for {arguments.spread:g} s", file=sys.stderr)
+            calibration, own = calibrated(receive, FIRST_SEED_OF_CALIBRATIONS + first_seed, arguments.spread)
+            calibrations[surroundings] = text_of(calibration)
+            print(f"session {number}, {surroundings}: measures", file=sys.stderr)
+            validation = validate(calibration, repeats=1, count=arguments.count, seed=1 + first_seed)
+        found = validation.runs.to_dicts()
+        for row in found:
+            row |= {"receive": receive, "busy": is_busy}
+            row |= {"own_low_us": min(own[row["quantile"]]), "own_high_us": max(own[row["quantile"]])}
+        if last:
+            age_s = (began - datetime.fromisoformat(last["began"])).total_seconds()
+            aged = calibration_from(last["calibrations"][surroundings])
+            for place, (seed, table) in enumerate(validation.packets):
+                forecast = forecast_of(aged, table, seed=seed)
+                for row in found[place * len(NAMES) : (place + 1) * len(NAMES)]:
+                    low_us, middle_us, high_us = forecast.interval(row["quantile"])
+                    row |= {"age_s": age_s, "aged_low_us": low_us, "aged_us": middle_us, "aged_high_us": high_us}
+        rows += found
+    return {"began": began.isoformat(timespec="seconds"), "calibrations": calibrations, "rows": rows}
 
 
 def width(low: float, high: float) -> float:
@@ -98,6 +126,8 @@ def coverage(rows: list[dict[str, Any]], prefix: str = "") -> dict[str, Any]:
 
     Values of a session are not independent: they have one calibration, and three quantiles are of one run.
     """
+    if not rows:
+        return {"values": 0}
     inside = [row[f"{prefix}low_us"] <= row["measured_us"] <= row[f"{prefix}high_us"] for row in rows]
     of_sessions: dict[int, list[bool]] = {}
     for row, is_inside in zip(rows, inside, strict=True):
@@ -137,6 +167,7 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     **coverage(chosen),
                     "spread": spread(chosen),
                     "own_latencies": coverage(chosen, "own_"),
+                    "aged": coverage([row for row in chosen if "aged_low_us" in row], "aged_"),
                     "median_error": math.exp(statistics.median(errors)) - 1,
                     "nearer_than_queue": sum(a < b for a, b in zip(errors, of_queue, strict=True)),
                 }
@@ -149,19 +180,19 @@ def main() -> None:
     parser = parser_for(__doc__)
     parser.add_argument("--add", type=Path, metavar="FILE", help="an earlier result, whose sessions are kept")
     parser.add_argument("--count", type=int, default=60_000, help="packets of a measurement")
+    parser.add_argument("--spread", type=float, default=90.0, help="seconds over which a calibration is spread")
     arguments = parser.parse_args()
     sessions: list[dict[str, Any]] = []
     if arguments.add:
         sessions = json.loads(arguments.add.read_text())["sessions"]
-    began = datetime.now(UTC).isoformat(timespec="seconds")
     try:
-        rows = session(len(sessions), arguments.count)
+        sessions.append(session(len(sessions), arguments, sessions[-1] if sessions else None))
     except UsageError as error:
         parser.error(str(error))
-    sessions.append({"began": began, "rows": rows})
     every = [row | {"session": number} for number, one in enumerate(sessions) for row in one["rows"]]
     results = {"confidence": CONFIDENCE, "summary": summary(every), "sessions": sessions}
-    finish("forecast", results, {"parshall": version_of("parshall", "--version")}, arguments.archive)
+    versions = {"parshall": version_of("git", "-C", str(ROOT), "describe", "--always", "--dirty")}
+    finish("forecast", results, versions, arguments.archive)
 
 
 if __name__ == "__main__":

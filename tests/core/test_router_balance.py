@@ -178,6 +178,29 @@ def test_intervals_hold_what_is_true_in_nine_of_ten_calibrations(name: str) -> N
     assert near >= 0.9 * runs, near
 
 
+@pytest.mark.parametrize("slow", [1, 3])
+def test_a_stretch_in_which_half_load_is_overload_says_how_slow_it_was(slow: int) -> None:
+    """Its queue is never empty: there are no first polls, and no latency shows the link."""
+    usual = Known(lambda random, count: random.normal(700, 60, count), 700.0, send=250.0)
+    late = dataclasses.replace(usual, service=lambda random, count: 2.5 * usual.service(random, count), send=500.0)
+    of = [late if number in range(1, 1 + slow) else usual for number in range(4)]
+    pps, count = usual.capacity_pps, 25_000
+    loads = ((pps / 6, uniform), (pps / 2, exponential), (2 * pps, constant))
+    sparse, waiting, full = (
+        # The queue fills before: a run that begins slow has hardly any packet that does not wait.
+        [Passages.of(router.table(load, count, 10 * at + kind, gaps).slice(2_000)) for at, router in enumerate(of)]
+        for kind, (load, gaps) in enumerate(loads)
+    )
+    assert len(waiting[1].services_ns(POLL_PACKETS)) < 100 < len(waiting[0].services_ns(POLL_PACKETS))
+    found = calibrating.estimated(sparse, waiting, full, batch=POLL_PACKETS)
+    for router, row in zip(of, found["stretches"], strict=True):
+        service_ns = 2.5 * 700 if router is late else 700
+        assert row["service_ns"] == pytest.approx(service_ns, rel=0.03)
+        assert row["link_ns"] == pytest.approx(usual.link, rel=0.15)
+        assert row["wake_ns"] == pytest.approx(usual.wake, rel=0.25 if router is late else 0.05)
+    assert found["link_ns"] == pytest.approx(usual.link, rel=0.02)
+
+
 def test_the_share_of_stretches_that_lose_packets_is_held_where_none_was_seen() -> None:
     """A stall of a millisecond every ten seconds: nearly every forecast sees no loss."""
     pps, stall_ns, period_s = 600e3, 1_000_000.0, 10.0

@@ -117,6 +117,21 @@ def calibrate_in(
     """Calibrate the router of a testbed that exists; see `calibrate`."""
     _check(bed.setup, repeats, count)
     base = Traffic("random", sizes=sizes, flows=flows, seed=seed)
+    stretches = measured_stretches(bed, base, count, repeats=repeats, spread_s=spread_s, say=say)
+    say("profiles of the path")
+    return calibration_of(bed, stretches)
+
+
+def measured_stretches(
+    bed: RouterTestbed,
+    base: Traffic,
+    count: int,
+    *,
+    repeats: int,
+    spread_s: float = 0.0,
+    say: Callable[[str], object] = lambda what: None,
+) -> "Stretches":
+    """Measure stretches of a testbed's router, which begin evenly over a time."""
     stretches = Stretches(bed, base, count)
     began_s = time.monotonic()
     for number in range(repeats):
@@ -124,8 +139,7 @@ def calibrate_in(
         due_s = began_s + spread_s * number / max(1, repeats - 1)
         time.sleep(max(0.0, due_s - time.monotonic()))
         stretches.measure()
-    say("profiles of the path")
-    return calibration_of(bed, stretches)
+    return stretches
 
 
 def calibration_of(bed: RouterTestbed, stretches: "Stretches") -> Calibration:
@@ -275,7 +289,6 @@ def estimated(
     ParshallError
         There are too few packets for the quantiles.
     """
-    taken = _enough(waiting, [each.services_ns(batch) for each in waiting], "that waited")
     firsts = _enough(sparse, [each.first_latencies_ns() for each in sparse], "at an empty router")
     if (longest := max(len(each.departure_ns) for each in full)) <= (folded := estimation.FOLDED_POLLS * batch):
         raise ParshallError(
@@ -286,12 +299,28 @@ def estimated(
     visits = [estimation.send_ns(each, shortest, batch) for each in full]
     sends = [send for send, _ in visits]
     send = float(np.median(sends))
+    first_polls = [each.services_ns(batch) for each in waiting]
+    # In a stretch that was slow half of the usual capacity is overload, so the router is never empty.
+    is_slow = [len(own) < _NEEDED_EACH for own in first_polls]
+    taken = _enough(
+        waiting,
+        [
+            each.busy_services_ns(batch * send) if slow else own
+            for each, own, slow in zip(waiting, first_polls, is_slow, strict=True)
+        ],
+        "that waited",
+    )
     nearly = [estimation.link_ns(each.latency_ns, own, send)[0] for each, own in zip(waiting, taken, strict=True)]
     near = float(np.median(nearly))
     # Of a slow router few packets wait for so long, and few find that it sleeps.
     surely = [each.services_ns(batch, near) for each in waiting]
     taken = [own if len(own) >= _NEEDED_EACH else first for own, first in zip(surely, taken, strict=True)]
     links = [estimation.link_ns(each.latency_ns, own, send) for each, own in zip(waiting, taken, strict=True)]
+    if not all(is_slow):
+        # Where every packet waits no latency shows the link: it is as in the other stretches.
+        shown = np.array([own for own, slow in zip(links, is_slow, strict=True) if not slow])
+        usual = float(np.median(shown[:, 0])), float(shown[:, 1].min()), float(shown[:, 2].max())
+        links = [usual if slow else own for own, slow in zip(links, is_slow, strict=True)]
     link, middle = float(np.median([own for own, _, _ in links])), float(np.median(np.concatenate(taken)))
     wake = max(0.0, float(np.median(np.concatenate(firsts))) - link - middle)
     long_ns = estimation.long_ns(np.concatenate(taken), send, wake, batch)
@@ -325,9 +354,9 @@ def estimated(
         for own in services
     ]
     wakes = [
-        # With the link of its own repeat: what is wrong with that is wrong with the wake-up, too.
-        estimation.wakes_ns(found, own_link, np.concatenate(services), 1e-9 * rates.per_s, mean_stall)
-        for found, (own_link, _, _) in zip(firsts, links, strict=True)
+        # With the link and the services of its own repeat: what is wrong with them is wrong with the wake-up, too.
+        estimation.wakes_ns(found, own_link, own, 1e-9 * rates.per_s, mean_stall)
+        for found, own, (own_link, _, _) in zip(firsts, services, links, strict=True)
     ]
     for row, found, (own_link, _, _) in zip(stretches, wakes, links, strict=True):
         row |= {"wake_ns": float(np.median(found)), "link_ns": own_link}

@@ -111,6 +111,16 @@ class Passages:
         services: np.ndarray = np.diff(self.departure_ns)[waited & (self.served_before(link or 0.0) < batch)]
         return services
 
+    def busy_services_ns(self, visit_ns: float) -> np.ndarray:
+        """Return the times between departures of a router that is hardly ever without packets, but for long ones.
+
+        It has few first polls, and a poll ends at places that are not known for sure, so what is longer than the median
+        by half of a visit at the other device may be one, and is left out, with services as long.
+        """
+        gaps = np.diff(self.departure_ns)[self.waited(self.shortest_ns)]
+        short: np.ndarray = gaps[gaps < np.median(gaps) + visit_ns / 2] if len(gaps) else gaps
+        return short
+
     def first_latencies_ns(self) -> np.ndarray:
         """Return the latencies of packets that arrived when the router was empty."""
         was_empty = self.arrival_ns[1:] > self.departure_ns[:-1]

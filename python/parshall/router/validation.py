@@ -39,9 +39,12 @@ class Validation:
         ``lost`` and ``network_lost`` (shares), ``quantile``, ``measured_us``, ``queue_us``; of the forecast of this run
         ``network_us`` (median), ``low_us`` and ``high_us`` (ends of its 90 % interval); with ``beside`` the same of
         the forecast from the stretches beside, ``beside_us``, ``beside_low_us`` and ``beside_high_us``.
+    packets : tuple of (int, pyarrow.Table)
+        Of each run its seed and `parshall.router.measurement.Measurement.table`, for forecasts of other calibrations.
     """
 
     runs: pl.DataFrame
+    packets: tuple[tuple[int, pyarrow.Table], ...] = ()
 
     def table(self) -> pl.DataFrame:
         """Return one row a workload and quantile.
@@ -199,4 +202,4 @@ def validate(
                 row |= {f"beside_{name}": value for name, value in ends}
     if not rows:
         raise ParshallError("validate: no workload; give at least one kind and one load")
-    return Validation(pl.DataFrame(rows))
+    return Validation(pl.DataFrame(rows), tuple(runs))
