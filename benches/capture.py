@@ -231,7 +231,7 @@ def tcpdump(
     cable: Cable, _instrument: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
 ) -> Iterator[None]:
     """Run so many tcpdumps."""
-    command = ["tcpdump", "-i", cable.interface, "-B", str(buffer_mib << 10), "-n", "-w", "/dev/null"]
+    command = ["tcpdump", "-Z", "root", "-i", cable.interface, "-B", str(buffer_mib << 10), "-n", "-w", "/dev/null"]
     processes = []
     for _ in range(readers):
         process = cable.receiver.popen(command, cpu=reader_cpu, stderr=subprocess.PIPE, text=True)

@@ -72,7 +72,9 @@ def tcpdumps(
         started = []
         for _ in range(count):
             with host.enter():
-                command = [*pinned, *words(on_ring), "tcpdump", "-i", interface, *options, "-w", "/dev/null"]
+                # As root it leaves /dev/null to its owner.
+                output = ("-Z", "root", "-w", "/dev/null")
+                command = [*pinned, *words(on_ring), "tcpdump", "-i", interface, *options, *output]
                 started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
             running.callback(started[-1].kill)
         for one in started:

@@ -43,7 +43,7 @@ def instruments(name):
     for end in ("sender", "receiver"):
         if name == "tcpdump":
             options = {"name": f"log-{end}", "is_drained": False, "scratch": [f"{end}.pcap"]}
-            words = ["-s", 96, "-B", 65536, "-Z", "root", "-w", f"{{directory}}/{end}.pcap", "tcp"]
+            words = ["-s", 96, "-B", 65536, "-w", f"{{directory}}/{end}.pcap", "tcp"]
             found.append(tcpdump(end, *words, **options))
         else:
             found.append(tcp_log(end, *LOGS[name], name=f"log-{end}", is_kept=True, scratch=[f"log-{end}.arrow"]))

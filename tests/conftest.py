@@ -183,12 +183,14 @@ def bed() -> Iterator[Any]:
 
 @pytest.fixture
 def until() -> Callable[..., None]:
-    """Wait for a condition; fail with its name when it does not come true in time."""
+    """Wait for a condition; fail with its name, and with what is `seen`, when it does not come true in time."""
 
-    def wait(name: str, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    def wait(
+        name: str, condition: Callable[[], bool], timeout_s: float = 20.0, seen: Callable[[], object] = lambda: ""
+    ) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
-            assert time.monotonic() < deadline, f"still not after {timeout_s} s: {name}"
+            assert time.monotonic() < deadline, f"still not after {timeout_s} s: {name} {seen()}"
             time.sleep(0.005)
 
     return wait

@@ -8,10 +8,11 @@ for directory in /run/netns /run/parshall /var/log /opt; do
 done
 mkdir -p /var/log/parshall /opt/old/bin
 ln -s "$(command -v parshall)" /opt/old/bin/parshall
-groups=$(mktemp)
-cp /etc/group "$groups"
-mount --bind "$groups" /etc/group
-rm "$groups"
+# Programs replace files of /etc, such as the one of groups.
+mount -t tmpfs -o mode=755 none /mnt
+cp -a /etc /mnt/etc
+mount --bind /mnt/etc /etc
+umount --lazy /mnt
 ip link set lo up
 # Two cables to a host that serves port 443 and takes datagrams of port 53.
 ip netns add peer

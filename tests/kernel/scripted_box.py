@@ -67,8 +67,36 @@ def parse(frame, port):
     source_port, destination_port, seq, ack, offset, flags = struct.unpack_from("!HHIIBB", frame, at)
     if port not in (source_port, destination_port):
         return None
-    payload_bytes = end - at - (offset >> 4) * 4
-    return {"seq": seq, "ack": ack, "flags": flags, "payload_bytes": payload_bytes}
+    data = at + (offset >> 4) * 4
+    begin, duplicate_end = duplicate(frame[at + 20 : data], ack)
+    return {
+        "seq": seq,
+        "ack": ack,
+        "flags": flags,
+        "payload_bytes": end - data,
+        "duplicate_begin": begin,
+        "duplicate_end": duplicate_end,
+    }
+
+
+def duplicate(options, ack):
+    """Return the ends of what a receiver says came twice (RFC 2883), or None of both: D-SACK is of one packet only."""
+    while options and options[0] != 0:
+        length = 1 if options[0] == 1 else max(2, options[1])
+        if options[0] == 5:
+            edges = struct.unpack_from(f"!{(length - 2) // 4}I", options, 2)
+            # Differences of sequence numbers, which wrap.
+            is_acknowledged = 0 < (ack - edges[0]) & 0xFFFFFFFF < 1 << 31
+            if is_acknowledged or (len(edges) > 2 and is_within(edges[:2], edges[2:4])):
+                return edges[:2]
+        options = options[length:]
+    return None, None
+
+
+def is_within(inner, outer):
+    """Return whether a span of sequence numbers is part of another one."""
+    size = (outer[1] - outer[0]) & 0xFFFFFFFF
+    return all((edge - outer[0]) & 0xFFFFFFFF <= size for edge in inner)
 
 
 def checksum(data):

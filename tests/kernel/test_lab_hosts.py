@@ -26,6 +26,9 @@ STUDY = FLOWS.replace(
     'iperf3("sender", "receiver", duration_s, "--bitrate", f"{level[\'rate\']}M")',
 )
 
+# Of each repeat: one level and two controls.
+RUNS = 3
+
 
 @dataclass
 class Hosts:
@@ -92,7 +95,7 @@ def test_a_study_runs_on_named_workers(hosts: Hosts, tmp_path: Path) -> None:
     out, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     result: dict[str, Any] = json.loads(out)
-    assert (result["failed"], result["unbalanced"], result["runs"]) == (0, 0, 4)
+    assert (result["failed"], result["unbalanced"], result["runs"]) == (0, 0, RUNS)
     frame = pl.read_parquet(tmp_path / "out/results.parquet").filter(control="")
     for row in frame.to_dicts():
         assert row["throughput"] == pytest.approx(row["rate"], rel=0.1)
@@ -116,11 +119,11 @@ def test_a_host_that_dies_ends_its_run_and_the_study_goes_on_when_it_is_back(
     assert process.returncode == 1
     assert "host receiver: " in errors.splitlines()[-1] and "parshall lab resume" in errors.splitlines()[-1]
     done = finished(out)
-    assert 2 <= len(done) < 8
+    assert 2 <= len(done) < 2 * RUNS
     failures = [json.loads((out / f"runs/{number:05}/run.json").read_text())["failure"] for number in done]
     assert [bool(failure) for failure in failures].count(True) == 1
     hosts.start_worker("receiver")
     process = hosts.lab("resume", out)
     text, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
-    assert json.loads(text)["failed"] == 0 and len(finished(out)) == 8
+    assert json.loads(text)["failed"] == 0 and len(finished(out)) == 2 * RUNS

@@ -263,7 +263,10 @@ def test_drops_of_packets_are_on_the_page_as_the_kernel_counts_them(
             found: list[list[str]] = on_page(lambda page: page.locator("#drops tr").evaluate_all(table))
             return found
 
-        until("the drops are counted", lambda: any(row[0] == "7" and row[1].startswith("NO_SOCKET") for row in rows()))
+        def are_counted() -> bool:
+            return any(row[0] == "7" and row[1].startswith("NO_SOCKET") for row in rows())
+
+        until("the drops are counted", are_counted, seen=rows)
         assert re.search(r"(Udp6NoPorts\s+7|Udp: \d+ 7 )", right.run(["cat", counted]).stdout)
         ended = live.end(signal.SIGINT)
     assert ended.returncode == 0, ended.stderr

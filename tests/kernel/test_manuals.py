@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -28,11 +29,13 @@ MOST_S = 900
 ROUNDS = 200
 # Lines that go on until Ctrl-C.
 ENDLESS = {
+    "docs/budget.md": ["parshall tcp --budget *"],
     "docs/capture-backends.md": ["parshall capture *"],
     "docs/capture.md": ["parshall capture -i *", "parshall capture --join *"],
     "docs/cpu.md": ["parshall cpu"],
     "docs/first-five-minutes.md": ["parshall live *"],
-    "docs/gen.md": ["parshall gen * --gap onoff", "parshall gen * --netns sender"],
+    "docs/fleet.md": ["parshall tcp *"],
+    "docs/gen.md": ["parshall gen * --gap onoff", "parshall gen * --stamp"],
     "docs/live.md": ["sudo parshall live*", "parshall live *"],
     "docs/mcp.md": ["parshall tcp *"],
     "docs/metrics.md": ["*"],
@@ -42,10 +45,8 @@ ENDLESS = {
     "docs/rotation.md": ["parshall tcp *"],
     "docs/tcp.md": ["parshall tcp -o flows.arrow"],
 }
-# Programs that say in other words, and elsewhere, that they have begun.
-READY = {
-    "-- tcpdump": ("stderr", "listening on"),
-}
+# Programs that say in other words that they have begun.
+READY = {"-- tcpdump": "listening on"}
 LOG = "parshall tcp -q -o flows.arrow -- bash talk.sh"
 LINK = """
 ip netns add receiver
@@ -54,23 +55,33 @@ ip link set veth0 addrgenmode none up
 ip -n receiver link set veth1 up
 ip netns exec receiver ethtool -K veth1 gro on
 """
-SENDER = """
-ip netns add sender
-ip -n sender link add veth0 type veth peer name other
-ip -n sender link set veth0 up
-ip -n sender link set other up
-"""
-ENDS = LINK + "ip netns add sender; ip link set veth0 netns sender; ip -n sender link set veth0 up"
 TRACE = "parshall capture -q -i eth0 -d 1 -w {} & bash talk.sh; wait $!"
 SERVER = "iperf3 --server --one-off --daemon; until ss -ltn | grep -q :5201; do sleep 0.05; done"
+STORE_PORT = 5000
+# A store that speaks S3, with the bucket of the manual.
+STORE = (
+    f"python3 -m moto.server -H 127.0.0.1 -p {STORE_PORT} > /dev/null 2>&1 & "
+    f"until ss -ltn | grep -q :{STORE_PORT}; do sleep 0.05; done; "
+    """python3 -c 'import boto3; boto3.client("s3").create_bucket(Bucket="bucket")'"""
+)
+# What a reader of a page has set.
+ENVIRONMENT = {
+    "docs/fleet.md": {
+        "AWS_ACCESS_KEY_ID": "reader",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{STORE_PORT}",
+    }
+}
 # What the reader of a page has before the first line.
 GIVEN = {
     "README.md": [LINK],
     "docs/convert.md": [LOG],
+    "docs/fleet.md": [STORE],
     "docs/gaps.md": [LINK],
     "docs/gen-backends.md": [LINK],
-    "docs/gen-receive.md": [ENDS],
-    "docs/gen.md": [LINK, SENDER, TRACE.format("trace.pcap")],
+    "docs/gen-receive.md": [LINK],
+    "docs/gen.md": [LINK, TRACE.format("trace.pcap")],
     "docs/live.md": [LOG, "cp flows.arrow /var/log/parshall/"],
     "docs/path.md": ["ip netns add router"],
     "docs/pcap.md": ["grep -q ^wireshark: /etc/group || echo wireshark:x:64999: >> /etc/group"],
@@ -82,9 +93,7 @@ RING = "parshall capture -i eth0 -w /dev/null"
 BESIDE = {
     "parshall capture --join eth0 --filter icmp --write ping.pcapng": RING,
     "parshall pcap --join sensors -- tcpdump -i eth0 -w all.pcap": f"{RING} --name sensors",
-    "parshall gen -i veth0 --netns sender --stamp --count 100000": (
-        "parshall gen -i veth1 --netns receiver --receive --count 100000"
-    ),
+    "parshall gen -i veth0 --stamp --count 100000": ("parshall gen -i veth1 --netns receiver --receive --count 100000"),
 }
 FIRST_LOG = "parshall tcp -o mine.arrow -- iperf3 --client 127.0.0.1 --time 2 --bitrate 100M > /dev/null"
 # What goes before a line.
@@ -95,14 +104,14 @@ BEFORE = {
 # A first look in place of the whole, which takes from twenty minutes to hours.
 SHORTER = {
     "parshall lab run siftr": "--budget 60s",
-    "parshall lab run siftr --quick": "-o first-look",
-    "parshall lab run siftr --against /opt/old/bin/parshall": "--quick -o turns",
+    "parshall lab run siftr --against /opt/old/bin/parshall -o turns": "--quick",
     "parshall lab check siftr": "--copies 4 --repeats 3 -o check",
     "parshall lab resume lab-siftr --budget 20m": "--budget 60s",
     "parshall lab run router": "--quick",
 }
 NOT_RUN = {
     "make build && .venv/bin/parshall live": "the checkout is built; docs/live.md has the command",
+    "parshall doctor --clean": "would remove what tests beside it leave on purpose; test_leftovers.py has it",
     "parshall lab run all -o all && parshall lab published all": "hours: docs/measurements/lab.md has its newest run",
     "sudo parshall live --tui": "needs a terminal, which tests/core/test_live_tui.py has",
     "parshall pcap -- suricata --pcap=eth0 -c /etc/suricata/suricata.yaml": "test_pcap_programs.py has Suricata",
@@ -116,6 +125,7 @@ class Machine:
 
     place: Path
     pid: int
+    environment: dict[str, str] = field(default_factory=dict)
     made: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, line: str, **more: object) -> subprocess.Popen[str]:
@@ -123,9 +133,8 @@ class Machine:
         words = ["nsenter", f"--target={self.pid}", "--mount", "--net", f"--wd={self.place}", "bash", "-c", line]
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         path = f"{self.place}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        started = subprocess.Popen(
-            words, env=os.environ | {"PATH": path, "TERM": "xterm"}, start_new_session=True, **options | more
-        )
+        environment = os.environ | {"PATH": path, "TERM": "xterm"} | self.environment
+        started = subprocess.Popen(words, env=environment, start_new_session=True, **options | more)
         self.made.append(started)
         return started
 
@@ -201,30 +210,28 @@ def type_line(machine: Machine, line: str, is_endless: bool) -> subprocess.Compl
         line = line.replace(word, own)
     if not is_endless:
         return machine.run(line)
-    running = machine.start(line)
-    if "-- ngrep" in line:
-        # It says nothing before its output is full, but its ring is there.
-        assert machine.run("until parshall capture --list | grep process; do :; done").returncode == 0
-        return interrupted(machine, running)
-    stream, word = next((said for program, said in READY.items() if program in line), ("stderr", "started"))
-    read_until(getattr(running, stream), word)
-    return interrupted(machine, running)
-
-
-def interrupted(machine: Machine, running: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    """Let packets pass, then press Ctrl-C."""
-    talking = machine.start(f"exec {sys.executable} {TRAFFIC}")
-    for _ in range(ROUNDS):
-        read_until(talking.stdout, "round")
-    os.killpg(talking.pid, signal.SIGKILL)
-    os.killpg(running.pid, signal.SIGINT)
-    output = running.communicate(timeout=120)
-    return subprocess.CompletedProcess(running.args, running.returncode, *output)
+    # Nobody reads a pipe until the end, and a program that waits for room there fails at Ctrl-C.
+    with tempfile.TemporaryFile("w+") as shown:
+        running = machine.start(line, stdout=shown)
+        if "-- ngrep" in line:
+            # It says nothing before its output is full, but its ring is there.
+            assert machine.run("until parshall capture --list | grep process; do :; done").returncode == 0
+        else:
+            read_until(running.stderr, next((said for program, said in READY.items() if program in line), "started"))
+        talking = machine.start(f"exec {sys.executable} {TRAFFIC}")
+        for _ in range(ROUNDS):
+            read_until(talking.stdout, "round")
+        os.killpg(talking.pid, signal.SIGKILL)
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=120)
+        shown.seek(0)
+        return subprocess.CompletedProcess(running.args, running.returncode, shown.read(), said)
 
 
 def test_each_exception_is_a_line_of_a_manual() -> None:
     lines = {example.line for example in examples()}
     assert {*BESIDE, *BEFORE, *SHORTER, *NOT_RUN} <= lines
+    assert {*GIVEN, *ENVIRONMENT} <= set(pages())
     for page, patterns in ENDLESS.items():
         for pattern in patterns:
             assert any(fnmatch(each.line, pattern) for each in examples() if each.page == page), (page, pattern)
@@ -233,6 +240,7 @@ def test_each_exception_is_a_line_of_a_manual() -> None:
 @pytest.mark.parametrize("page", pages())
 def test_the_examples_of_the_page(page: str, machine: Machine) -> None:
     write_files(machine.place)
+    machine.environment |= ENVIRONMENT.get(page, {})
     for line in GIVEN.get(page, ()):
         given = machine.run(f"set -e; {line}")
         assert given.returncode == 0, f"{line}\n{given.stderr}"

@@ -109,6 +109,8 @@ def test_the_digest_of_the_readme(place: Path) -> None:
     assert "sent 1,000,000, not sent 0, by xdp" in result.stdout and "lost 0 " in result.stdout
 
 
+# It says how long it takes.
+@pytest.mark.alone
 @pytest.mark.long
 def test_the_study_of_the_readme(place: Path) -> None:
     (words,) = (words[1:] for words in commands("README.md") if words[1] == "lab")

@@ -120,6 +120,7 @@ WITHIN, BEYOND = 0.5, 1.6
 RUNS_WITHIN, RUNS_BEYOND = 15, 5
 
 
+@alone
 @pytest.mark.long
 def test_the_limit_of_a_plan_holds_below_its_load_and_fails_above(nft, tmp_path):
     path = tmp_path / "slow.toml"

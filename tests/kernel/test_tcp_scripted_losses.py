@@ -371,7 +371,10 @@ def test_the_mtu_of_the_path_shrinks(bed: Any, tmp_path: Path, family: int) -> N
 
 @pytest.mark.parametrize(("seed", "family"), long_except([(0, 4), (1, 6)], product(range(3), (4, 6))))
 def test_verdicts_are_what_the_box_delivered(box: MiddleBox, tmp_path: Path, seed: int, family: int) -> None:
-    """A retransmission is spurious if another transmission of the segment was delivered before it."""
+    """A retransmission is spurious if another transmission of the segment was delivered before it, and TCP knows it.
+
+    A receiver says so in one D-SACK, of one segment: where two came twice before it answered, the sender learns of one.
+    """
     rng, port = random.Random(seed), next(PORTS)
     once, twice, late = (tuple(rng.sample(range(11, 400), number)) for number in (15, 5, 5))
     rules = (
@@ -385,13 +388,18 @@ def test_verdicts_are_what_the_box_delivered(box: MiddleBox, tmp_path: Path, see
     log, _ = check_log(tmp_path / "log")
     check_counters(log, ours(log, port)[0]["flow"], counted)
     delivered: set[int] = set()
+    came_twice: set[int] = set()
     spurious: dict[tuple[int, int], bool] = {}
     for row in box.log.filter(source="client", kind="data").sort("forwarded_s", nulls_last=True).iter_rows(named=True):
-        spurious[row["number"], row["transmission"]] = row["number"] in delivered
+        is_there = row["number"] in delivered
+        spurious[row["number"], row["transmission"]] = is_there and row["forwarded_s"] is not None
         if row["forwarded_s"] is not None:
             delivered.add(row["number"])
+            came_twice |= {row["seq"]} if is_there else set()
+    said = set(box.log.filter(source="server")["duplicate_begin"].drop_nulls())
+    assert said <= came_twice and len(said) >= len(came_twice) / 2
     expected = [
-        (row["number"], spurious[row["number"], row["transmission"]] and row["forwarded_s"] is not None)
+        (row["number"], spurious[row["number"], row["transmission"]] and row["seq"] in said)
         for row in sent_again(box).iter_rows(named=True)
     ]
     found = [(number, verdict != "needed") for number, _, verdict in retransmissions(log, box, port)]

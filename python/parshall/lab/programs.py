@@ -54,7 +54,8 @@ def capture(host: str, *arguments: object, name: str = "capture", **options: Any
 def tcpdump(host: str, *arguments: object, name: str = "tcpdump", **options: Any) -> Program:
     """Return a tcpdump at the first interface of a host, to ``/dev/null`` unless arguments say otherwise."""
     file = () if "-w" in arguments else ("-w", "/dev/null")
-    words = ["tcpdump", "-n", "-i", f"{{{host}.interface}}", *file, *map(str, arguments)]
+    # It gives its output to a user of its own otherwise: the host's /dev/null, too.
+    words = ["tcpdump", "-Z", "root", "-n", "-i", f"{{{host}.interface}}", *file, *map(str, arguments)]
     return Program(
         name, host, words, INSTRUMENT, **{"ready": "listening on", "is_json": False, "is_drained": True, **options}
     )
