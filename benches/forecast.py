@@ -4,9 +4,10 @@ Run as root on a machine with time: ``benches/run forecast``, or ``.venv/bin/pyt
 --archive`` for one session more beside those of an earlier file; sessions lie hours apart. In each, both set-ups (RPS
 and a NAPI thread) are calibrated twice: on a quiet machine, and beside another program. After each calibration every
 workload (four kinds of traffic, three loads) is measured once in the same surroundings, with a forecast of before and
-one of the last session's calibration. Beside the forecasts stand the single queue, which gives no interval, and the
-calibration's own latencies at half load: the range of its stretches. Prints one JSON object: the sessions, and over all
-of them how many values lay within the intervals and how wide these were.
+one of the last session's calibration. Then the largest load at which nine of ten stretches of 0.1 s lose at most
+0.1 % is planned, and tried in a few of them. Beside the forecasts stand the single queue, which gives no interval, and
+the calibration's own latencies at half load: the range of its stretches. Prints one JSON object: the sessions, and over
+all of them how many values lay within the intervals, how wide these were, and how often the planned load held.
 """
 
 import argparse
@@ -24,32 +25,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 from _record import finish, parser_for, version_of
 
 from parshall.errors import UsageError
+from parshall.model.plan import Limits
 from parshall.router.calibrate import calibration_of, measured_stretches
 from parshall.router.calibration import Calibration
 from parshall.router.forecast import CONFIDENCE, NAMES, forecast_of
+from parshall.router.measurement import measure
+from parshall.router.plan import largest_load
 from parshall.router.prediction import QUANTILES, latencies_ns
 from parshall.router.setup import Setup
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
 from parshall.router.validation import LOADS, validate
+from parshall.statistics.summary import mean_interval
 
 ROOT = Path(__file__).resolve().parent.parent
 RECEIVE = ("rps", "threaded")
 STRETCHES, STRETCH_PACKETS = 12, 25_000
+# What is planned, and how often it is tried.
+PLANNED_LOSS, PLANNED_S, TRIALS = 1e-3, 0.1, 5
 # Seeds of a session do not overlap with those of another one.
-SEEDS_OF_A_SESSION, FIRST_SEED_OF_CALIBRATIONS = 1_000, 1_000_001
-# The other program computes for a part of the time, as one that serves requests.
-BUSY_MS, IDLE_MS = 20, 30
-OTHER = (
-    "import time\n"
-    "while True:\n"
-    f"    until = time.monotonic() + {BUSY_MS / 1e3}\n"
-    "    while time.monotonic() < until: pass\n"
-    f"    time.sleep({IDLE_MS / 1e3})\n"
-)
+SEEDS_OF_A_SESSION, FIRST_SEED_OF_CALIBRATIONS, FIRST_SEED_OF_PLANS = 1_000, 1_000_001, 2_000_001
+# The other program computes for a part of the time, as one that serves requests; in step with no measurement.
+BUSY_S, IDLE_S = 0.020, 0.030
+OTHER = f"""
+import random, time
+while True:
+    until = time.monotonic() + random.expovariate(1 / {BUSY_S})
+    while time.monotonic() < until: pass
+    time.sleep(random.expovariate(1 / {IDLE_S}))
+"""
 
 
 @contextlib.contextmanager
@@ -62,13 +70,18 @@ def other_program() -> Iterator[None]:
             process.kill()
 
 
-def calibrated(receive: str, seed: int, spread_s: float) -> tuple[Calibration, dict[str, list[float]]]:
+def calibrated(
+    receive: str, seed: int, spread_s: float, keep: Path | None
+) -> tuple[Calibration, dict[str, list[float]]]:
     """Return a calibration, and the quantiles of the latencies at half load of each of its stretches, us."""
     with RouterTestbed(Setup(receive=receive)) as bed:
         base = Traffic("random", seed=seed)
         stretches = measured_stretches(bed, base, STRETCH_PACKETS, repeats=STRETCHES, spread_s=spread_s)
         found = [np.quantile(latencies_ns(run.table), QUANTILES) / 1e3 for run in stretches.half_load]
         own = {name: [float(values[at]) for values in found] for at, name in enumerate(NAMES)}
+        for kind, runs in stretches.runs.items() if keep else ():
+            for number, run in enumerate(runs):
+                run.write(keep / f"stretch-{number:02}-{kind}.parquet")
         return calibration_of(bed, stretches), own
 
 
@@ -86,21 +99,49 @@ def calibration_from(text: str) -> Calibration:
         return Calibration.read(Path(directory) / "calibration.toml")
 
 
+def tried(calibration: Calibration, receive: str, seed: int) -> dict[str, Any]:
+    """Return the largest load of a calibration, and what stretches at that load lost."""
+    limits = Limits(PLANNED_LOSS, None)
+    load_pps, low_pps, high_pps = largest_load(calibration, limits, duration_s=PLANNED_S, seed=seed)
+    with RouterTestbed(Setup(receive=receive)) as bed:
+        found = [
+            measure(bed, Traffic("poisson", pps=load_pps, seed=seed + trial), round(PLANNED_S * load_pps))
+            for trial in range(TRIALS)
+        ]
+    return {
+        "load_pps": load_pps,
+        "low_pps": low_pps,
+        "high_pps": high_pps,
+        "offered_pps": [each.offered_pps for each in found],
+        "lost": [each.lost_share for each in found],
+        "held": sum(each.lost_share <= PLANNED_LOSS for each in found),
+    }
+
+
 def session(number: int, arguments: argparse.Namespace, last: dict[str, Any] | None) -> dict[str, Any]:
     """Return the measured values of a session, each with what was forecast, and its calibrations."""
     began = datetime.now(UTC)
     rows: list[dict[str, Any]] = []
+    plans: list[dict[str, Any]] = []
     calibrations: dict[str, str] = {}
     for at, (receive, is_busy) in enumerate(itertools.product(RECEIVE, (False, True))):
         surroundings = f"{receive}, {'busy' if is_busy else 'quiet'}"
         first_seed = SEEDS_OF_A_SESSION * (len(RECEIVE) * 2 * number + at)
         with other_program() if is_busy else contextlib.nullcontext():
             print(f"session {number}, {surroundings}: calibrates for {arguments.spread:g} s", file=sys.stderr)
-            calibration, own = calibrated(receive, FIRST_SEED_OF_CALIBRATIONS + first_seed, arguments.spread)
+            keep = arguments.keep / f"{number}-{receive}-{'busy' if is_busy else 'quiet'}" if arguments.keep else None
+            if keep:
+                keep.mkdir(parents=True)
+            calibration, own = calibrated(receive, FIRST_SEED_OF_CALIBRATIONS + first_seed, arguments.spread, keep)
             calibrations[surroundings] = text_of(calibration)
             print(f"session {number}, {surroundings}: measures", file=sys.stderr)
             validation = validate(calibration, repeats=1, count=arguments.count, seed=1 + first_seed)
+            print(f"session {number}, {surroundings}: plans", file=sys.stderr)
+            about = {"receive": receive, "busy": is_busy}
+            plans.append(about | tried(calibration, receive, FIRST_SEED_OF_PLANS + first_seed))
         found = validation.runs.to_dicts()
+        for seed, table in validation.packets if keep else ():
+            pyarrow.parquet.write_table(table, keep / f"run-{seed}.parquet", compression="zstd")
         for row in found:
             row |= {"receive": receive, "busy": is_busy}
             row |= {"own_low_us": min(own[row["quantile"]]), "own_high_us": max(own[row["quantile"]])}
@@ -113,7 +154,7 @@ def session(number: int, arguments: argparse.Namespace, last: dict[str, Any] | N
                     low_us, middle_us, high_us = forecast.interval(row["quantile"])
                     row |= {"age_s": age_s, "aged_low_us": low_us, "aged_us": middle_us, "aged_high_us": high_us}
         rows += found
-    return {"began": began.isoformat(timespec="seconds"), "calibrations": calibrations, "rows": rows}
+    return {"began": began.isoformat(timespec="seconds"), "calibrations": calibrations, "rows": rows, "plans": plans}
 
 
 def width(low: float, high: float) -> float:
@@ -121,35 +162,51 @@ def width(low: float, high: float) -> float:
     return high / low if low > 0 and math.isfinite(high) else math.inf
 
 
-def coverage(rows: list[dict[str, Any]], prefix: str = "") -> dict[str, Any]:
-    """Return how many measured values lie within the intervals, also of each session, and how wide these are.
+def score(value: float, low: float, high: float) -> float:
+    """Return the interval score of logarithms: width, and 20 of what is missed (Gneiting, Raftery, JASA 102, 2007)."""
+    if low <= 0 or not math.isfinite(high):
+        return math.inf
+    missed = max(0.0, math.log(low / value), math.log(value / high))
+    return math.log(high / low) + 2 / (1 - CONFIDENCE) * missed
 
-    Values of a session are not independent: they have one calibration, and three quantiles are of one run.
+
+def coverage(rows: list[dict[str, Any]], prefix: str = "") -> dict[str, Any]:
+    """Return how many measured values lie within the intervals, and how wide these are.
+
+    Values of one calibration are not independent, so the 95 % interval of the share is of the shares of calibrations.
     """
     if not rows:
         return {"values": 0}
-    inside = [row[f"{prefix}low_us"] <= row["measured_us"] <= row[f"{prefix}high_us"] for row in rows]
-    of_sessions: dict[int, list[bool]] = {}
+    ends = [(row["measured_us"], row[f"{prefix}low_us"], row[f"{prefix}high_us"]) for row in rows]
+    inside = [low <= value <= high for value, low, high in ends]
+    of_calibrations: dict[tuple[Any, ...], list[bool]] = {}
     for row, is_inside in zip(rows, inside, strict=True):
-        of_sessions.setdefault(row["session"], []).append(is_inside)
-    factors = [width(row[f"{prefix}low_us"], row[f"{prefix}high_us"]) for row in rows]
+        of_calibrations.setdefault((row["session"], row["receive"], row["busy"]), []).append(is_inside)
+    shares = [statistics.mean(of) for of in of_calibrations.values()]
     return {
         "values": len(rows),
         "inside": sum(inside),
         "share": statistics.mean(inside),
-        "shares_of_sessions": [statistics.mean(of) for of in of_sessions.values()],
-        "median_width": statistics.median(factors),
+        "share_interval": mean_interval(shares, 0.95) if len(shares) > 2 else None,
+        "below": sum(value < low for value, low, _ in ends),
+        "above": sum(value > high for value, _, high in ends),
+        "median_width": statistics.median(width(low, high) for _, low, high in ends),
+        "median_score": statistics.median(score(*each) for each in ends),
     }
 
 
 def spread(rows: list[dict[str, Any]]) -> float | None:
-    """Return the largest over the smallest of repeated measurements, the median of all workloads; None without any."""
+    """Return the width, as a factor, of what nine of ten repeated measurements lie in; None without any."""
     repeated: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
         key = tuple(row[name] for name in ("receive", "busy", "traffic", "load", "quantile"))
-        repeated.setdefault(key, []).append(row["measured_us"])
-    factors = [max(values) / min(values) for values in repeated.values() if len(values) > 1]
-    return statistics.median(factors) if factors else None
+        repeated.setdefault(key, []).append(math.log(row["measured_us"]))
+    found = [values for values in repeated.values() if len(values) > 1]
+    if not found:
+        return None
+    variance = sum(statistics.variance(values) * (len(values) - 1) for values in found)
+    freedom = sum(len(values) - 1 for values in found)
+    return math.exp(2 * statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(variance / freedom))
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -180,6 +237,7 @@ def main() -> None:
     parser = parser_for(__doc__)
     parser.add_argument("--add", type=Path, metavar="FILE", help="an earlier result, whose sessions are kept")
     parser.add_argument("--count", type=int, default=60_000, help="packets of a measurement")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the packets of all runs there, for other models")
     parser.add_argument("--spread", type=float, default=90.0, help="seconds over which a calibration is spread")
     arguments = parser.parse_args()
     sessions: list[dict[str, Any]] = []
@@ -190,7 +248,9 @@ def main() -> None:
     except UsageError as error:
         parser.error(str(error))
     every = [row | {"session": number} for number, one in enumerate(sessions) for row in one["rows"]]
-    results = {"confidence": CONFIDENCE, "summary": summary(every), "sessions": sessions}
+    plans = [plan for one in sessions for plan in one.get("plans", ())]
+    trials = {"tried": TRIALS * len(plans), "held": sum(plan["held"] for plan in plans)}
+    results = {"confidence": CONFIDENCE, "summary": summary(every), "plans": trials, "sessions": sessions}
     versions = {"parshall": version_of("git", "-C", str(ROOT), "describe", "--always", "--dirty")}
     finish("forecast", results, versions, arguments.archive)
 

@@ -24,7 +24,17 @@ from parshall.router import plan as planning
 from parshall.router import validation
 from parshall.router.calibration import Calibration
 from parshall.router.estimation import Passages
-from parshall.router.forecast import CONFIDENCE, DRAWS, FEW_DRAWS, NAMES, Forecast, forecast, forecast_of, states
+from parshall.router.forecast import (
+    CONFIDENCE,
+    DRAWS,
+    FEW_DRAWS,
+    NAMES,
+    Forecast,
+    _seed_of,
+    forecast,
+    forecast_of,
+    states,
+)
 from parshall.router.plan import largest_load, plan
 from parshall.router.prediction import QUANTILES, latencies_ns
 from parshall.router.setup import Setup
@@ -58,6 +68,19 @@ def test_many_stretches_give_their_own_spread_and_correlation() -> None:
     correlation = np.corrcoef(logs(found, "service"), logs(found, "wake"))[0, 1]
     assert correlation == pytest.approx(np.corrcoef(own.T)[0, 1], abs=0.02)
     assert logs(found, "link").std() == pytest.approx(0, abs=1e-12)
+
+
+def test_how_stretches_differ_is_drawn_once_and_the_middle_is_theirs() -> None:
+    """Not that of the stretch with most services, which is a slow one: there more packets wait."""
+    services = [np.full(100, 1_000.0), np.full(10_000, 4_000.0)]
+    found = calibrating.in_one_state(services, [1_000.0, 4_000.0])
+    assert (found.mean_ns, found.median_ns, found.p99_ns) == pytest.approx((2_000, 2_000, 2_000))
+    assert (found.count, found.low_median_ns, found.high_median_ns) == (10_100, 1_000, 4_000)
+
+
+def test_forecasts_of_seeds_that_follow_each_other_share_no_draw() -> None:
+    packets = {_seed_of(seed, number) for seed in range(1, 21) for number in range(DRAWS)}
+    assert len(packets) == 20 * DRAWS
 
 
 def test_what_stalls_vary_by_chance_is_no_state_of_the_machine() -> None:
@@ -260,6 +283,17 @@ def test_a_stretch_that_a_stall_takes_has_no_latency(monkeypatch: pytest.MonkeyP
     json.dumps(rows, allow_nan=False)
     (p99,) = (row for row in rows if row["question"].startswith("latency p99"))
     assert p99["high"] is None and p99["low"] is not None
+
+
+def test_a_queue_that_takes_more_than_a_stretch_hides_no_overload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "forecast", partial(forecast, draws=FEW_DRAWS))
+    router = known(queue_packets=250_000, noise=dataclasses.replace(known().noise, per_s=0.0, times=None, gaps=None))
+    rows = plan(router, duration_s=0.02)
+    assert 0.85 * router.parts_pps < rows[0]["answer"] <= router.parts_pps
+    # Twice the speed: services take half the time.
+    assert 0.85 * 2 * router.parts_pps < rows[1]["answer"] <= 2 * router.parts_pps
+    (lost,) = forecast(router, 2 * router.parts_pps, duration_s=0.02, draws=1).values["lost"]
+    assert lost == pytest.approx(0.5, abs=0.1)
 
 
 def test_limits_that_every_load_keeps_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,7 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
 def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, quiet: bool) -> Any:
     """Return the table of errors."""
     from parshall.router.calibration import Calibration
+    from parshall.router.forecast import NAMES
     from parshall.router.traffic import PACED
     from parshall.router.validation import LOAD_MAX
     from parshall.router.validation import validate as measure
@@ -93,11 +94,13 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
         whose = {"": ""} | ({"beside_": " from the stretches beside"} if workload.get("beside") else {})
         for prefix, text in whose.items():
             count, of = found.inside(prefix)
-            low, high = share_interval(count, of)
+            # The quantiles of a run are hardly more than one value.
+            runs = of // len(NAMES)
+            low, high = share_interval(round(count * runs / of), runs)
             say(
                 "model",
                 f"validate: {count} of {of} measured values lie within the 90 % intervals of their forecasts{text} "
-                f"({count / of:.0%}; {low:.0%} to {high:.0%} with 95 % confidence)",
+                f"({count / of:.0%}; of such runs and this calibration {low:.0%} to {high:.0%} with 95 % confidence)",
             )
         say(
             "model",

@@ -203,6 +203,11 @@ class Stretches:
         """Median rate under overload so far."""
         return float(np.median(self._overloads))
 
+    @property
+    def runs(self) -> dict[str, list[Measurement]]:
+        """All runs but those that find the rate under overload, of each stretch, by what they are for."""
+        return {"sparse": self._sparse, "half": self.half_load, "full": self._full}
+
     def measure(self) -> None:
         """Measure one more, in a random order; in the first one the rate under overload comes first."""
         self._begins_s.append(time.monotonic())
@@ -372,8 +377,10 @@ def estimated(
         "send_ns": send,
         "low_send_ns": min(sends),
         "high_send_ns": max(sends),
-        "service": times(services),
-        "wake": replace(times(wakes), low_median_ns=low_wake, high_median_ns=high_wake),
+        "service": in_one_state(services, [row["service_ns"] for row in stretches]),
+        "wake": replace(
+            in_one_state(wakes, [row["wake_ns"] for row in stretches]), low_median_ns=low_wake, high_median_ns=high_wake
+        ),
         "held_share": len(held) / sum(len(each.arrival_ns) for each in waiting),
         "held": times([held]) if len(held) else None,
         "noise": _noise(rates, stalls, divided["half"]),
@@ -439,6 +446,20 @@ def times(repeats: Sequence[np.ndarray]) -> Times:
     bounds, counts = estimation.histogram(whole)
     median, p99 = np.quantile(whole, [0.5, _QUANTILE])
     return Times(len(whole), float(whole.mean()), float(median), float(p99), min(medians), max(medians), bounds, counts)
+
+
+def in_one_state(repeats: Sequence[np.ndarray], typical_ns: Sequence[float]) -> Times:
+    """Return the times of all repeats, each scaled to the geometric mean of what is typical of them.
+
+    How repeats differ is in their rows, and a forecast draws it: in the times it would be drawn twice, and the repeat
+    with most of them would be the middle of all forecasts. The ends of the median are those of the repeats.
+    """
+    whole = times(repeats)
+    if min(typical_ns) <= 0:
+        return whole
+    middle = float(np.exp(np.log(typical_ns).mean()))
+    scaled = times([own * (middle / typical) for own, typical in zip(repeats, typical_ns, strict=True)])
+    return replace(scaled, low_median_ns=whole.low_median_ns, high_median_ns=whole.high_median_ns)
 
 
 def _enough(runs: Sequence[Passages], found: list[np.ndarray], what: str) -> list[np.ndarray]:

@@ -25,8 +25,11 @@ from parshall.router.sender import drawn_stalls
 from parshall.statistics.summary import share_interval
 
 CONFIDENCE = 0.9
-# The 3rd and the 57th of 59, or the ends of 19, hold another one with 90 %: all orders of these and it are as probable.
-DRAWS, FEW_DRAWS = 59, 19
+# The 3rd and the 57th of 59, or the 2nd and 38th of 39, hold another one with 90 %: all orders of these and it are as
+# probable.
+DRAWS, FEW_DRAWS = 59, 39
+# What a seed is for: numbers of different purposes, and of draws, have nothing in common.
+_STATES, _STALLS, _PACKETS = 1, 2, 3
 STRETCHES_MIN = 3
 NAMES = tuple(f"p{100 * quantile:g}" for quantile in QUANTILES)
 # No machine is a thousand times as slow as it was: of three stretches hardly anything is known.
@@ -76,7 +79,7 @@ def states(calibration: Calibration, count: int, seed: int) -> list[State]:
     values = np.log([[max(row[name], 1e-3) for name in ("service_ns", "wake_ns", "link_ns")] for row in rows])
     deviations = values - values.mean(axis=0)
     freedom = len(rows) - 1
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng([seed, _STATES])
     normal = random.standard_normal((count, len(rows))) / np.sqrt(freedom)
     scale = np.sqrt((1 + 1 / len(rows)) * freedom / random.chisquare(freedom, (count, 1)))
     factors = np.exp(np.clip(scale * (normal @ deviations), -_LOG_MAX, _LOG_MAX))
@@ -144,7 +147,7 @@ class Forecast:
     ----------
     values : dict of str to numpy.ndarray
         Shape (draws,), each: quantiles of the latency, microseconds (`NAMES`; infinite where no packet left); ``lost``,
-        the share of the packets.
+        the share of the packets, at least what `forecast` says is beyond the capacity.
     """
 
     values: dict[str, np.ndarray]
@@ -175,6 +178,9 @@ def forecast(
 ) -> Forecast:
     """Forecast stretches of Poisson arrivals.
 
+    What exceeds the capacity of a stretch counts as lost: a queue of 100,000 packets takes it for seconds, but a router
+    is planned for longer.
+
     Parameters
     ----------
     calibration : Calibration
@@ -195,7 +201,7 @@ def forecast(
         for number, state in enumerate(states(calibration, draws, seed)):
             say(number)
             own = in_state(calibration, state)
-            random = np.random.default_rng([seed, number])
+            random = np.random.default_rng([seed, _STALLS, number])
             # A stretch may begin in the longest stall.
             longest_ns = own.noise.times.bounds_ns[-1] if own.noise.times else 0.0
             warm_up_s = max(_WARM_UP * duration_s, 1e-9 * longest_ns)
@@ -208,7 +214,7 @@ def forecast(
                 duration_s=duration_s,
                 warm_up_s=warm_up_s,
                 replications=1,
-                seed=seed + number,
+                seed=_seed_of(seed, number),
                 allow_unstable=True,
                 traces={"stalls_ns": np.diff(begins_ns, prepend=0.0).tolist()} if begins_ns else {},
             )
@@ -219,7 +225,8 @@ def forecast(
                 results.quantile_ns(FORWARDED, quantile) / 1e3 if has_left else math.inf for quantile in QUANTILES
             ]
             lost = sum(queue["lost"] for queue in replication["queues"])
-            yield quantiles_us, lost / max(1, replication["balance"]["entered"])
+            beyond = 1 - min(1.0, speed * own.parts_pps / pps)
+            yield quantiles_us, max(lost / max(1, replication["balance"]["entered"]), beyond)
 
     return _collected(stretches())
 
@@ -231,12 +238,17 @@ def forecast_of(
 
     def stretches() -> Iterator[tuple[list[float], float]]:
         for number, state in enumerate(states(calibration, draws, seed)):
-            predicted = predict(calibrated(in_state(calibration, state), seed + number), arrivals)
+            predicted = predict(calibrated(in_state(calibration, state), _seed_of(seed, number)), arrivals)
             latencies_us = latencies_ns(predicted) / 1e3
             quantiles_us = np.quantile(latencies_us, QUANTILES).tolist() if len(latencies_us) else [math.inf] * 3
             yield quantiles_us, 1 - len(latencies_us) / predicted.num_rows
 
     return _collected(stretches())
+
+
+def _seed_of(seed: int, number: int) -> int:
+    """Return the seed of the packets of a draw: forecasts of seeds that follow each other share no draw."""
+    return int(np.random.SeedSequence([seed, _PACKETS, number]).generate_state(1)[0])
 
 
 def _collected(stretches: Iterator[tuple[list[float], float]]) -> Forecast:

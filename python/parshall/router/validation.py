@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow
 
@@ -12,7 +13,7 @@ from parshall.router.calibrate import SEEDS_OF_A_REPEAT, Stretches, seeds_of
 from parshall.router.calibration import Calibration
 from parshall.router.capacity import overload
 from parshall.router.forecast import NAMES, STRETCHES_MIN, forecast_of
-from parshall.router.measurement import measure
+from parshall.router.measurement import Measurement, measure
 from parshall.router.prediction import compare, predict, single_queue
 from parshall.router.setup import Setup
 from parshall.router.testbed import RouterTestbed
@@ -104,6 +105,49 @@ class Validation:
         return self.table().filter(pl.col("network_error").abs() < pl.col("queue_error").abs())
 
 
+@dataclass(frozen=True)
+class _Run:
+    """A workload that was measured."""
+
+    repeat: int
+    number: int
+    load: float
+    overload_pps: float
+    traffic: Traffic
+    found: Measurement
+
+    def forecasts(self, calibration: Calibration, fresh: Calibration | None) -> list[dict[str, Any]]:
+        """Return the rows of the run, one a quantile."""
+        table = self.found.table
+        queue = compare(table, predict(single_queue(1e9 / self.overload_pps), table))
+        network = forecast_of(calibration, table, seed=self.traffic.seed)
+        beside = forecast_of(fresh, table, seed=self.traffic.seed) if fresh else None
+        rows = []
+        for quantile in NAMES:
+            low_us, network_us, high_us = network.interval(quantile)
+            row = {
+                "repeat": self.repeat,
+                "traffic": self.traffic.kind,
+                "load": self.load,
+                "seed": self.traffic.seed,
+                "overload_pps": self.overload_pps,
+                "offered_pps": self.found.offered_pps,
+                "lost": queue["lost_share"]["measured"],
+                "network_lost": float(network.values["lost"].mean()),
+                "quantile": quantile,
+                "measured_us": queue[quantile]["measured_us"],
+                "network_us": network_us,
+                "low_us": low_us,
+                "high_us": high_us,
+                "queue_us": queue[quantile]["predicted_us"],
+            }
+            if beside:
+                ends = zip(("low_us", "us", "high_us"), beside.interval(quantile), strict=True)
+                row |= {f"beside_{name}": value for name, value in ends}
+            rows.append(row)
+        return rows
+
+
 def validate(
     calibration: Calibration,
     *,
@@ -134,7 +178,7 @@ def validate(
         Whether each repeat also measures a stretch of a calibration, from which a second forecast comes: what the age
         of the calibration costs. Needs as many repeats as a calibration needs stretches.
     on_run : callable, optional
-        Called with the number of runs done and of all.
+        Called with the number of steps done and of all: each run is measured, and later forecast.
 
     Raises
     ------
@@ -155,8 +199,15 @@ def validate(
     if own.start < theirs.stop and theirs.start < own.stop:
         raise UsageError(f"--seed {seed}: the calibration's seeds; choose others")
     rows: list[dict[str, Any]] = []
-    runs: list[tuple[int, pyarrow.Table]] = []
-    done, total = 0, repeats * len(kinds) * len(loads)
+    runs: list[_Run] = []
+    done, total = 0, 2 * repeats * len(kinds) * len(loads)
+
+    def count_one() -> None:
+        nonlocal done
+        done += 1
+        if on_run:
+            on_run(done, total)
+
     with RouterTestbed(setup) as bed:
         stretches = Stretches(bed, Traffic("random", sizes=sizes, flows=flows, seed=first_beside), _BESIDE_PACKETS)
         for repeat in range(repeats):
@@ -164,42 +215,19 @@ def validate(
             beyond = overload(bed, Traffic(sizes=sizes, flows=flows, seed=first), count=_OVERLOAD_PACKETS, repeats=1)
             if beside:
                 stretches.measure()
-            for number, (kind, load) in enumerate((kind, load) for kind in kinds for load in loads):
+            workloads = list(enumerate((kind, load) for kind in kinds for load in loads))
+            # A machine that becomes slower is no property of a workload.
+            for at in np.random.default_rng(first).permutation(len(workloads)).tolist():
+                number, (kind, load) = workloads[at]
                 traffic = Traffic(kind, load * beyond.pps, sizes, flows, first + 1 + number)
-                found = measure(bed, traffic, count)
-                queue = compare(found.table, predict(single_queue(1e9 / beyond.pps), found.table))
-                runs.append((traffic.seed, found.table))
-                network = forecast_of(calibration, found.table, seed=traffic.seed)
-                for quantile in NAMES:
-                    low_us, network_us, high_us = network.interval(quantile)
-                    rows.append(
-                        {
-                            "repeat": repeat,
-                            "traffic": kind,
-                            "load": load,
-                            "seed": traffic.seed,
-                            "overload_pps": beyond.pps,
-                            "offered_pps": found.offered_pps,
-                            "lost": queue["lost_share"]["measured"],
-                            "network_lost": float(network.values["lost"].mean()),
-                            "quantile": quantile,
-                            "measured_us": queue[quantile]["measured_us"],
-                            "network_us": network_us,
-                            "low_us": low_us,
-                            "high_us": high_us,
-                            "queue_us": queue[quantile]["predicted_us"],
-                        }
-                    )
-                done += 1
-                if on_run:
-                    on_run(done, total)
+                runs.append(_Run(repeat, number, load, beyond.pps, traffic, measure(bed, traffic, count)))
+                count_one()
         fresh = replace(calibration, **stretches.parameters()) if beside else None
-    if fresh is not None:
-        for number, (own_seed, table) in enumerate(runs):
-            network = forecast_of(fresh, table, seed=own_seed)
-            for row in rows[number * len(NAMES) : (number + 1) * len(NAMES)]:
-                ends = zip(("low_us", "us", "high_us"), network.interval(row["quantile"]), strict=True)
-                row |= {f"beside_{name}": value for name, value in ends}
+    # A forecast takes a CPU: the machine is left alone while it is measured, as it was for the calibration.
+    runs.sort(key=lambda each: (each.repeat, each.number))
+    for each in runs:
+        rows += each.forecasts(calibration, fresh)
+        count_one()
     if not rows:
         raise ParshallError("validate: no workload; give at least one kind and one load")
-    return Validation(pl.DataFrame(rows), tuple(runs))
+    return Validation(pl.DataFrame(rows), tuple((each.traffic.seed, each.found.table) for each in runs))
