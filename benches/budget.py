@@ -113,15 +113,15 @@ def measure(directory: Path, of: str, share: str, minutes: float) -> dict[str, A
     return {"samples": samples, "logs": said}
 
 
-def costs(samples: list[tuple[float, float, float, int]]) -> list[float]:
-    """Return the cost of each ten seconds, as a share of one CPU."""
+def costs(samples: list[tuple[float, float, float, int]]) -> list[tuple[float, float]]:
+    """Return the end of each ten seconds, s since the beginning, and their cost, as a share of one CPU."""
     found = []
     first = 0
     for at_s, _, spent, _ in samples:
         while samples[first + 1][0] <= at_s - SPAN_S:
             first += 1
         if samples[first][0] <= at_s - SPAN_S:
-            found.append((spent - samples[first][2]) / (at_s - samples[first][0]))
+            found.append((at_s, (spent - samples[first][2]) / (at_s - samples[first][0])))
     return found
 
 
@@ -165,7 +165,15 @@ def main() -> None:
         measured = measure(Path(directory), options.of, options.share, options.minutes)
         found = coverage(Path(directory)) if options.of == "tcp" else measured["logs"][-1]["estimates"]
     budget = measured["logs"][-1]["budget"]
-    shares = costs(measured["samples"])
+    ends = costs(measured["samples"])
+    shares = [share for _, share in ends]
+    over = [(at_s, share / budget["share"]) for at_s, share in ends if share > 1.2 * budget["share"]]
+    # What was spent, and at which rate of traffic, around each span of too much: to find out why.
+    near = [
+        (at_s, rate_bps, spent)
+        for at_s, rate_bps, spent, _ in measured["samples"]
+        if any(end_s - 2 * SPAN_S <= at_s <= end_s for end_s, _ in over)
+    ]
     memory = [sample[3] for sample in measured["samples"]]
     results = {
         "minutes": options.minutes,
@@ -173,7 +181,9 @@ def main() -> None:
         "ten_seconds": len(shares),
         "largest_cost_of_budget": max(shares) / budget["share"],
         "median_cost_of_budget": statistics.median(shares) / budget["share"],
-        "over_1_2": sum(share > 1.2 * budget["share"] for share in shares),
+        "over_1_2": len(over),
+        "over": over,
+        "spent_near_over": near,
         "memory_bytes": [memory[len(memory) // 4], memory[-1]],
         "ledgers_complete": [log["ledger"]["complete"] for log in measured["logs"]],
         "ledger": measured["logs"][-1]["ledger"],

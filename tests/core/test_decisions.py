@@ -126,7 +126,7 @@ def test_a_package_is_found_or_not(monkeypatch):
     assert {probe.name: probe.status for probe in probe_host()}["installation.mcp"] == "works"
     monkeypatch.setattr(probes, "find_spec", lambda _: None)
     (probe,) = (probe for probe in probe_host() if probe.name == "installation.mcp")
-    assert probe.status == "cannot" and probe.remedy == "install it: pip install 'parshall[mcp]'"
+    assert probe.status == "cannot" and probe.remedy == "install it: pip install 'mcp<3'"
 
 
 def test_a_degraded_need_degrades():

@@ -195,7 +195,7 @@ def test_polars_and_pandas_take_it():
 
 def test_a_missing_pandas_is_said_with_the_remedy(monkeypatch):
     monkeypatch.setattr(tcp_log, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pandas is not installed; install it: pip install 'parshall\[pandas\]'"):
+    with pytest.raises(UsageError, match=r"pandas is not installed; install it: pip install pandas"):
         parshall.read(LOG).to_pandas()
 
 

@@ -205,7 +205,7 @@ def test_without_the_sdk_the_message_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     answer = in_process.parshall("mcp")
     assert answer.returncode == 2
-    assert answer.stderr == "parshall: mcp: needs the Python SDK of MCP; install it: pip install 'parshall[mcp]'\n"
+    assert answer.stderr == "parshall: mcp: needs the Python SDK of MCP; install it: pip install 'mcp<3'\n"
 
 
 def test_the_end_of_the_input_ends_the_server_quietly(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool, *, is_stopped: 
             say("lab", f"run {each['run']}: the relay lost {each['packets']:,} packets itself: {each['cause']}")
         if unbalanced:
             say("lab", f"{unbalanced} ledgers do not balance; see the report")
-    if not as_json:
+    if not as_json and not quiet:
         for statement in evaluation["statements"]:
             why = f" ({statement['reason']})" if statement["is_same"] is None and statement["reason"] else ""
             show(f"{_verdict(statement['is_same']):9} {statement['source']}: {statement['measured']}{why}")

@@ -22,7 +22,7 @@ def command(
     except ImportError as error:
         if error.name is None or error.name.partition(".")[0] != "mcp":
             raise
-        raise UsageError("needs the Python SDK of MCP; install it: pip install 'parshall[mcp]'") from None
+        raise UsageError("needs the Python SDK of MCP; install it: pip install 'mcp<3'") from None
     from parshall.agent.tools import Tools
 
     if sys.stdin.isatty():

@@ -236,7 +236,7 @@ class Capture(Session[Summary]):
             raise UsageError(f"--backend {backend}: has no rings to join; name an interface with -i")
         if backend != "ring" and ring is not None and ring._native() != _socket_settings(ring)._native():
             raise UsageError(
-                f"--backend {backend}: captures one interface without a ring; give only --buffer and --promiscuous"
+                f"--backend {backend}: captures one interface without a ring; give only --buffer, -p and --netns"
             )
         if ring is not None and backend == "ring":
             privileges.require_bpf("capture")

@@ -241,7 +241,8 @@ class Log:
         pyarrow.Table
             Shape (retransmissions, 8), in the order of time: ``time_ns``, ``flow``, ``pkt_seq``, ``payload_bytes``,
             ``segments``; ``cause`` (tlp, rto, fast, rack, mtu, syn or synack; null: unknown), ``spurious`` (null:
-            unknown), ``evidence`` (dsack or undo; null: not spurious, or unknown). docs/tcp.md explains them.
+            unknown), ``evidence`` (dsack or undo; null: not spurious, or unknown). docs/retransmissions.md explains
+            them.
 
         Raises
         ------
@@ -409,9 +410,7 @@ class Log:
             It is not.
         """
         if find_spec("pandas") is None:
-            raise UsageError(
-                "to_pandas: pandas is not installed; install it: pip install 'parshall[pandas]'; or take to_polars"
-            )
+            raise UsageError("to_pandas: pandas is not installed; install it: pip install pandas; or take to_polars")
         return self.records.to_pandas()
 
 

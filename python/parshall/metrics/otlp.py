@@ -56,7 +56,8 @@ class Exporter:
             from opentelemetry.sdk.metrics.export import MetricExportResult
         except ImportError:
             raise UsageError(
-                f"--otlp {url}: needs the OpenTelemetry SDK; install it: pip install 'parshall[otlp]'"
+                f"--otlp {url}: needs the OpenTelemetry SDK; install it: "
+                "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
             ) from None
         # Each failure would be a line with a traceback; ours is one line.
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())

@@ -40,7 +40,7 @@ def connected(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError("--cluster: Dask is not installed; install it: pip install 'parshall[cluster]'") from None
+        raise UsageError("--cluster: Dask is not installed; install it: pip install distributed") from None
     # Dask logs every lost connection in many lines; our messages have the cause.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:

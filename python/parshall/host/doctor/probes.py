@@ -56,5 +56,5 @@ def probe_host() -> list[Probe]:
 def _sdk() -> Probe:
     if find_spec("mcp") is not None:
         return Probe("installation.mcp", "works", None, "the Python SDK of MCP is installed", "")
-    remedy = "install it: pip install 'parshall[mcp]'"
+    remedy = "install it: pip install 'mcp<3'"
     return Probe("installation.mcp", "cannot", "not installed", "the Python SDK of MCP is not installed", remedy)
