@@ -99,6 +99,11 @@ def calibration_from(text: str) -> Calibration:
         return Calibration.read(Path(directory) / "calibration.toml")
 
 
+def rounded(value: Any) -> Any:
+    """Return a number with four digits: thousands of them are kept."""
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
 def tried(calibration: Calibration, receive: str, seed: int) -> dict[str, Any]:
     """Return the largest load of a calibration, and what stretches at that load lost."""
     limits = Limits(PLANNED_LOSS, None)
@@ -153,7 +158,7 @@ def session(number: int, arguments: argparse.Namespace, last: dict[str, Any] | N
                 for row in found[place * len(NAMES) : (place + 1) * len(NAMES)]:
                     low_us, middle_us, high_us = forecast.interval(row["quantile"])
                     row |= {"age_s": age_s, "aged_low_us": low_us, "aged_us": middle_us, "aged_high_us": high_us}
-        rows += found
+        rows += [{key: rounded(value) for key, value in row.items()} for row in found]
     return {"began": began.isoformat(timespec="seconds"), "calibrations": calibrations, "rows": rows, "plans": plans}
 
 
@@ -247,6 +252,9 @@ def main() -> None:
         sessions.append(session(len(sessions), arguments, sessions[-1] if sessions else None))
     except UsageError as error:
         parser.error(str(error))
+    for one in sessions[:-1]:
+        # The next session needs the last ones only.
+        one.pop("calibrations", None)
     every = [row | {"session": number} for number, one in enumerate(sessions) for row in one["rows"]]
     plans = [plan for one in sessions for plan in one.get("plans", ())]
     trials = {"tried": TRIALS * len(plans), "held": sum(plan["held"] for plan in plans)}
