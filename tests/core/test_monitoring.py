@@ -216,5 +216,7 @@ def test_a_wrong_url_of_a_collector_is_refused(url: str) -> None:
 
 def test_without_the_sdk_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
-    with pytest.raises(UsageError, match=r"--otlp http://h: needs the OpenTelemetry SDK; .*pip install opentelemetry-sdk"):
+    with pytest.raises(
+        UsageError, match=r"--otlp http://h: needs the OpenTelemetry SDK; .*pip install opentelemetry-sdk"
+    ):
         Exporter(Metrics("tcp"), "http://h", print)
