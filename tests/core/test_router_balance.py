@@ -178,11 +178,11 @@ def test_intervals_hold_what_is_true_in_nine_of_ten_calibrations(name: str) -> N
     assert near >= 0.9 * runs, near
 
 
-@pytest.mark.parametrize("slow", [1, 3])
-def test_a_stretch_in_which_half_load_is_overload_says_how_slow_it_was(slow: int) -> None:
+@pytest.mark.parametrize(("slow", "send"), [(1, 250.0), (3, 250.0), (1, 0.0)])
+def test_a_stretch_in_which_half_load_is_overload_says_how_slow_it_was(slow: int, send: float) -> None:
     """Its queue is never empty: there are no first polls, and no latency shows the link."""
-    usual = Known(lambda random, count: random.normal(700, 60, count), 700.0, send=250.0)
-    late = dataclasses.replace(usual, service=lambda random, count: 2.5 * usual.service(random, count), send=500.0)
+    usual = Known(lambda random, count: random.normal(700, 60, count), 700.0, send=send)
+    late = dataclasses.replace(usual, service=lambda random, count: 2.5 * usual.service(random, count), send=2 * send)
     of = [late if number in range(1, 1 + slow) else usual for number in range(4)]
     pps, count = usual.capacity_pps, 25_000
     loads = ((pps / 6, uniform), (pps / 2, exponential), (2 * pps, constant))

@@ -210,7 +210,7 @@ def type_line(machine: Machine, line: str, is_endless: bool) -> subprocess.Compl
         line = line.replace(word, own)
     if not is_endless:
         return machine.run(line)
-    # Nobody reads a pipe until the end, and a program that waits for room there fails at Ctrl-C.
+    # A pipe would be read at the end only. A program that waits for room in it fails at Ctrl-C.
     with tempfile.TemporaryFile("w+") as shown:
         running = machine.start(line, stdout=shown)
         if "-- ngrep" in line:

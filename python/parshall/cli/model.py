@@ -305,7 +305,7 @@ def validate_model(
     from parshall.cli import model_calibration
 
     options.csv_file(output)
-    with exiting_on_signals(), _progress("measuring the router", quiet=quiet) as progress:
+    with exiting_on_signals(), _progress("measuring the router, then forecasting", quiet=quiet) as progress:
         table = model_calibration.validate(
             calibration,
             traffic,

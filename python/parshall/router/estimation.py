@@ -22,6 +22,8 @@ from parshall.statistics.summary import student
 # A time longer than so many wake-ups, polls or 99th percentiles of the services is long; so is a late wake-up.
 LONG_PARTS = 1.6
 _LONG_QUANTILE = 0.99
+# What is beyond the median by less than so many times this quantile is as usual services vary.
+_USUAL_QUANTILE, _USUAL_PARTS = 0.9, 3.0
 # The sender stalls, too, when so small a share of the usual arrivals comes.
 _ARRIVING_SHARE = 0.4
 # The longest link, in shortest ones: the sender's CPU hands packets over in lists, and wakes the router first.
@@ -115,10 +117,14 @@ class Passages:
         """Return the times between departures of a router that is hardly ever without packets, but for long ones.
 
         It has few first polls, and a poll ends at places that are not known for sure, so what is longer than the median
-        by half of a visit at the other device may be one, and is left out, with services as long.
+        by half of a visit at the other device may be one, and is left out, with services as long. Where a visit takes
+        hardly any time, that would be half of the services: what varies as these do is one.
         """
-        gaps = np.diff(self.departure_ns)[self.waited(self.shortest_ns)]
-        short: np.ndarray = gaps[gaps < np.median(gaps) + visit_ns / 2] if len(gaps) else gaps
+        gaps: np.ndarray = np.diff(self.departure_ns)[self.waited(self.shortest_ns)]
+        if not len(gaps):
+            return gaps
+        median, upper = np.quantile(gaps, [0.5, _USUAL_QUANTILE])
+        short: np.ndarray = gaps[gaps <= median + max(visit_ns / 2, _USUAL_PARTS * (upper - median))]
         return short
 
     def first_latencies_ns(self) -> np.ndarray:

@@ -223,7 +223,7 @@ def validate(
                 runs.append(_Run(repeat, number, load, beyond.pps, traffic, measure(bed, traffic, count)))
                 count_one()
         fresh = replace(calibration, **stretches.parameters()) if beside else None
-    # A forecast takes a CPU: the machine is left alone while it is measured, as it was for the calibration.
+    # A forecast uses a CPU, and the calibration was measured without that.
     runs.sort(key=lambda each: (each.repeat, each.number))
     for each in runs:
         rows += each.forecasts(calibration, fresh)
