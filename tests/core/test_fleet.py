@@ -24,6 +24,7 @@ from written_log import batch_of, flow_row, random_columns, write_log
 import parshall
 from in_process import parshall as command
 from output_schemas import validated
+from parshall.cli.stores import opened_fleet
 from parshall.errors import ParshallError, UsageError
 from parshall.fleet import Fleet
 from parshall.fleet.shipping import Shipper, files_of_log
@@ -389,6 +390,39 @@ def test_a_time_chooses_files(tmp_path: Path) -> None:
     assert hours(at(1).replace(tzinfo=UTC), None) == ["01", "02"]
     with pytest.raises(UsageError, match="its files begin from 2026-11-28 00:00 to 2026-11-28 02:00 UTC"):
         Fleet(store, until=datetime(2026, 11, 27))
+
+
+def test_a_name_chooses_hosts(tmp_path: Path, bucket: str) -> None:
+    made_fleet(tmp_path, bucket, hosts=3)
+    assert [each.host for each in Fleet(bucket, hosts=["web03", "web01"]).logs] == ["web01", "web03"]
+    title, *_ = command("show", bucket, "--host", "web02").stdout.splitlines()
+    assert title == f"{bucket}: 1 host, 1 log, 3 files, 3 flows, {3 * ROWS} records"
+    shown = command("show", bucket, "--host", "web02", "--host", "web9")
+    assert shown.returncode == 2
+    assert shown.stderr.endswith(f"--host web9: {bucket} has no log of it; its hosts: web01, web02, web03\n")
+    log = tmp_path / "web01/flows.000001.arrow"
+    with pytest.raises(UsageError, match=f"--host web1: is for a store of logs of hosts; {log} is none"):
+        opened_fleet([str(log)], None, None, None, ["web1"])
+    for number in range(1, 13):
+        name = tmp_path / f"many/logs/host=web{number:02}/flows.20261128000000000.arrow"
+        name.parent.mkdir(parents=True)
+        name.touch()
+    with pytest.raises(UsageError, match=r"its hosts: web01, .*, web10 and 2 more$"):
+        Fleet(tmp_path / "many", hosts=["mail"])
+
+
+@pytest.mark.usefixtures("without_images")
+def test_the_report_of_one_host_of_many_has_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more than 12 hosts none has its own beside the others."""
+    store = tmp_path / "store"
+    made_fleet(tmp_path, store, hosts=13)
+    monkeypatch.chdir(tmp_path)
+    for arguments in ([], ["--host", "web07"]):
+        assert command("report", store, *arguments).returncode == 0
+    every, one = ((tmp_path / name / "report.html").read_text() for name in ("report-store", "report-store-web07"))
+    assert f"Parshall: {store}, web07" in one and "web08" in every and "web08" not in one
+    of_one, of_every = (set(re.findall(r"<h3[^>]*>([^<]*)", page)) for page in (one, every))
+    assert "Congestion window (segments)" in of_one - of_every and "Retransmissions" in of_one & of_every
 
 
 def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path) -> None:

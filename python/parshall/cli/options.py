@@ -201,6 +201,9 @@ Since = Annotated[
     str | None, typer.Option("--since", metavar="DATE", help="Of a store, files with something since this UTC time")
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="DATE", help="Of a store, files before this UTC time")]
+OfHosts = Annotated[
+    list[str] | None, typer.Option("--host", metavar="NAME", help="Of a store, only this host (repeatable)")
+]
 Cluster = Annotated[
     str | None, typer.Option("--cluster", metavar="ADDRESS", help="Read a store on this Dask cluster: tcp://host:8786")
 ]

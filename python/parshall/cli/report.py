@@ -37,6 +37,7 @@ def command(
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report")] = None,
     since: options.Since = None,
     until: options.Until = None,
+    hosts: options.OfHosts = None,
     cluster: options.Cluster = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -48,9 +49,9 @@ def command(
     otherwise, as for the study in DIR, report-DIR in the current directory. Of a store that `parshall tcp --ship`
     fills, a directory or URL, the logs of all its hosts.
     """
-    fleet = opened_fleet(inputs, since, until, cluster)
+    fleet = opened_fleet(inputs, since, until, cluster, hosts)
     if fleet is not None:
-        _report_fleet(fleet, output, title, cluster, quiet, as_json)
+        _report_fleet(fleet, hosts, output, title, cluster, quiet, as_json)
         return
     inputs_here = [Path(each) for each in inputs]
     if any((path / BUNDLE_FILE).is_file() for path in inputs_here):
@@ -101,9 +102,16 @@ def command(
 
 
 def _report_fleet(
-    fleet: "Fleet", output: Path | None, title: str | None, cluster: str | None, quiet: bool, as_json: bool
+    fleet: "Fleet",
+    hosts: list[str] | None,
+    output: Path | None,
+    title: str | None,
+    cluster: str | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    directory = output or _here(Path(fleet.url.rstrip("/").rpartition("/")[2].partition("?")[0] or "store"))
+    name = fleet.url.rstrip("/").rpartition("/")[2].partition("?")[0] or "store"
+    directory = output or _here(Path("-".join([name, *(hosts or [])])))
     is_replaced = os.access(directory / PAGE, os.F_OK)
     with exiting_on_signals(), progress_line("report", f"reading {fleet}", quiet=quiet) as show_progress:
         from parshall.report import LOGS_MAX, digest, digest_of_many, write_report
@@ -118,7 +126,7 @@ def _report_fleet(
         report = write_report(
             dict(zip(fleet.names, digests, strict=True)),
             directory,
-            title or f"Parshall: {printable(fleet.url)}",
+            title or f"Parshall: {printable(', '.join([fleet.url, *(hosts or [])]))}",
             progress=show_progress,
         )
     _show(report, is_replaced, quiet, as_json)

@@ -52,6 +52,7 @@ def command(
     duration: options.Duration = None,
     since: options.Since = None,
     until: options.Until = None,
+    hosts: options.OfHosts = None,
     cluster: options.Cluster = None,
     as_json: options.Json = False,
 ) -> int:
@@ -62,7 +63,7 @@ def command(
         raise UsageError("--duration: is for --follow; a log that is not followed is shown once")
     if interval is not None and not follow:
         raise UsageError("--interval: is for --follow; a log that is not followed is shown once")
-    fleet = opened_fleet([named], since, until, cluster)
+    fleet = opened_fleet([named], since, until, cluster, hosts)
     if fleet is not None and follow:
         raise UsageError(f"--follow: {named} is a store, whose files are finished; follow a log on its host")
     if fleet is not None:

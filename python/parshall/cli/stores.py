@@ -10,12 +10,23 @@ if TYPE_CHECKING:
     from parshall.fleet.reading import Fleet
 
 
-def opened_fleet(inputs: Sequence[str], since: str | None, until: str | None, cluster: str | None) -> "Fleet | None":
+def opened_fleet(
+    inputs: Sequence[str],
+    since: str | None,
+    until: str | None,
+    cluster: str | None,
+    hosts: Sequence[str] | None = None,
+) -> "Fleet | None":
     """Return the store that the arguments name; None for anything else."""
     # As the reading of a fleet has it; that module loads slowly.
     stores = [each for each in inputs if "://" in each or any(Path(each).glob("logs/host=*"))]
     if not stores:
-        for option, value in (("--since", since), ("--until", until), ("--cluster", cluster)):
+        for option, value in (
+            ("--since", since),
+            ("--until", until),
+            ("--cluster", cluster),
+            ("--host", hosts[0] if hosts else None),
+        ):
             if value is not None:
                 raise UsageError(f"{option} {value}: is for a store of logs of hosts; {inputs[0]} is none")
         return None
@@ -23,4 +34,4 @@ def opened_fleet(inputs: Sequence[str], since: str | None, until: str | None, cl
         raise UsageError(f"{stores[0]}: is a store of logs; name it alone")
     from parshall.fleet.reading import Fleet, time_of
 
-    return Fleet(stores[0], since=time_of("--since", since), until=time_of("--until", until))
+    return Fleet(stores[0], since=time_of("--since", since), until=time_of("--until", until), hosts=hosts)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from parshall.errors import ParshallError, UsageError
+from parshall.errors import ParshallError, UsageError, printable
 from parshall.fleet.store import Store, is_url
 from parshall.host.quantities import many
 from parshall.host.rows import plain_rows
@@ -26,6 +26,8 @@ _NAME = re.compile(
     r"logs/host=(?P<host>[A-Za-z0-9._-]{1,253})/(?P<log>[A-Za-z0-9._-]{1,200})\.(?P<began>[0-9]{17})\.arrow"
 )
 _LOGS = "logs"
+# So many names of hosts are in a message.
+_NAMES_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Fleet:
         The store, as it was given to ``--ship``.
     since, until : datetime.datetime, optional
         Take the files that have something of this time; naive times are UTC. Default: all.
+    hosts : sequence of str, optional
+        Take the logs of these hosts. Default: all.
 
     Attributes
     ----------
@@ -63,13 +67,18 @@ class Fleet:
     Raises
     ------
     UsageError
-        There is no such store, or it has no log.
+        There is no such store, or it has no log, or none of such a host.
     ParshallError
         The store cannot be reached.
     """
 
     def __init__(
-        self, url: str | os.PathLike[str], *, since: datetime | None = None, until: datetime | None = None
+        self,
+        url: str | os.PathLike[str],
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        hosts: Sequence[str] | None = None,
     ) -> None:
         self._store = Store(url)
         self.url = self._store.url
@@ -80,6 +89,9 @@ class Fleet:
                 found.setdefault((match["host"], match["log"]), []).append((match["began"], name))
         if not found:
             raise UsageError(f"{self.url}: has no logs of hosts; give the directory or URL of `parshall tcp --ship`")
+        if hosts:
+            self._check_hosts(hosts, sorted({host for host, _ in found}))
+            found = {key: files for key, files in found.items() if key[0] in hosts}
         chosen = {key: _within(sorted(files), since, until) for key, files in sorted(found.items())}
         self.logs = [
             HostLog(host, log, tuple(files), sum(map(sizes.__getitem__, files)), len(files) == len(found[host, log]))
@@ -88,6 +100,13 @@ class Fleet:
         ]
         if not self.logs:
             raise UsageError(f"{self.url}: has no file of this time; its files begin {_span(found.values())}")
+
+    def _check_hosts(self, asked: Sequence[str], known: Sequence[str]) -> None:
+        """Raise `UsageError` for a host without a log."""
+        if unknown := [host for host in asked if host not in known]:
+            names = ", ".join(known[:_NAMES_SHOWN])
+            more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
+            raise UsageError(f"--host {printable(unknown[0])}: {self.url} has no log of it; its hosts: {names}{more}")
 
     def __repr__(self) -> str:
         files = sum(len(each.files) for each in self.logs)
