@@ -148,10 +148,10 @@ def generic_xdp(until, host):
     """Have a generic XDP program at the loopback interface, which lacks room in front of the data of its packets."""
     capturing = Capturer(until, host, "-i", "lo", "--hook", "xdp", "--direction", "in", "-w", "/dev/null")
     try:
+        assert "xdpgeneric" in host.run(["ip", "link", "show", "dev", "lo"]).stdout
         yield
     finally:
-        result = capturing.end()
-    assert "xdp-generic" in result.stdout + result.stderr, result
+        capturing.end()
 
 
 @pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
