@@ -55,6 +55,8 @@ def known(**changes) -> Calibration:
         "low_link_ns": 1200.0,
         "high_link_ns": 1400.0,
         "transfer_ns": 900.0,
+        "look_ns": 0.0,
+        "after_idle": [],
         "held_share": 0.0,
         "held": None,
         "waking": None,

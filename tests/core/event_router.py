@@ -28,6 +28,10 @@ class EventRouter:
         Time on the link; that the sender takes for a packet; of a packet in the poll that takes it to the sink.
     takes_part_polls : bool
         The CPU also takes fewer than `poll_packets` packets to the sink, as Linux does. Otherwise that costs nothing.
+    look : float
+        Time after its last packet until the CPU looks for others, and then sleeps.
+    slower_after : callable
+        Factor of a wake-up after a time without packets.
     places : int
         Packets that may wait.
     poll_packets : int
@@ -43,6 +47,8 @@ class EventRouter:
     transfer: float = 0.0
     send: float = 0.0
     takes_part_polls: bool = False
+    look: float = 0.0
+    slower_after: Callable[[float], float] = lambda idle: 1.0
     places: int = 10**9
     poll_packets: int = POLL_PACKETS
     stalls: Iterable[tuple[float, float]] = ()
@@ -53,6 +59,8 @@ class EventRouter:
         self._now = 0.0
         self._is_asleep = True
         self._polled = 0
+        self._has_looked = False
+        self._last_left = float("-inf")
         self._stalls = deque(self.stalls)
 
     def _spend(self, time_ns: float) -> None:
@@ -73,10 +81,14 @@ class EventRouter:
             elif self._waiting:
                 packet = self._waiting.popleft()
                 self._spend(self.service())
-                self.left[packet] = self._now
+                self.left[packet] = self._last_left = self._now
                 self._polled += 1
+                self._has_looked = False
             elif self._polled and self.takes_part_polls:
                 self._take_to_the_sink()
+            elif self.look and not self._has_looked:
+                self._has_looked, self._polled = True, 0
+                self._spend(self.look)
             else:
                 self._is_asleep, self._polled = True, 0
 
@@ -90,7 +102,8 @@ class EventRouter:
             while self._stalls and self._stalls[0][0] <= self._now:
                 begin, length = self._stalls.popleft()
                 self._now = max(self._now, begin + length)
-            self._spend(self.wake())
+            self._spend(self.wake() * self.slower_after(at_ns - self._last_left))
+            self._has_looked = False
         if len(self._waiting) < self.places:
             self._waiting.append(packet)
         return woke

@@ -84,12 +84,15 @@ def test_a_file_returns_what_was_written(tmp_path):
     assert (tmp_path / "again.toml").read_text() == path.read_text()
 
 
+AFTER_IDLE = [{"idle_ns": 1000.0, "factor": 0.8}, {"idle_ns": 9000.0, "factor": 1.5}]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("parshall calibration", "another", "format 'another'"),
         ('format = "parshall calibration"', "", "names no format, so it is no calibration; make one with"),
-        ('version = "3.0"', 'version = "1.0"', "version 1.0, this Parshall reads 3.x; calibrate again"),
+        ('version = "4.0"', 'version = "1.0"', "version 1.0, this Parshall reads 4.x; calibrate again"),
         ("wait_ns = 100.0", "wait_ns = 90.0", "balance of half: parts are 690 ns of 700; calibrate again"),
         ("overload_pps = 1e+06", "overload_pps = -1.0", "overload_pps is -1.0"),
         ("overload_pps = 1e+06", 'overload_pps = "fast"', "overload_pps: 'fast'; expected float"),
@@ -108,11 +111,16 @@ def test_a_file_returns_what_was_written(tmp_path):
         ("gro = true", "gro = 1", "setup.gro: 1; expected bool"),
         ("share = 0.7", "", "stages.share: None; expected float"),
         ("setup]", "[setup]]", "setup: [{"),
+        ("factor = 1.5", "factor = -1.5", "after_idle: factor is -1.5; expected a number from 0 to 1e+09"),
+        ("factor = 1.5", "factor = nan", "after_idle: factor is nan"),
+        ("factor = 1.5", "", "after_idle.factor: None; expected float"),
+        ("idle_ns = 9000.0", "idle_ns = 900.0", "after_idle: expected idle_ns that rise; calibrate again"),
+        ("look_ns = 0.0", "look_ns = -1.0", "look_ns is -1.0; expected a number from 0"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_in_one_line(tmp_path, old, new, message):
     path = tmp_path / "here.toml"
-    known().write(path)
+    known(after_idle=AFTER_IDLE).write(path)
     text = path.read_text().replace("overload_pps = 1000000.0", "overload_pps = 1e+06", 1)
     assert old in text
     path.write_text(text.replace(old, new, 1))

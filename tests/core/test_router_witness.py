@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pyarrow
@@ -124,6 +124,80 @@ def test_times_that_are_known_give_each_packet_the_departure_of_the_witness(paus
     for name in ("arrival_ns", "departure_ns"):
         # Arrivals are rounded to ns.
         assert np.abs(found[name].to_numpy() - witness[name].to_numpy()).max() <= 50, name
+
+
+def slower(idle_ns: float, least: float = 0.5, most: float = 1.7) -> float:
+    """A CPU that slept for longer wakes more slowly."""
+    share = np.log(np.clip(idle_ns, 1_000, 30_000) / 1_000) / np.log(30)
+    return least + (most - least) * float(share)
+
+
+@pytest.mark.parametrize("pps", [50e3, 300e3, 500e3])
+def test_a_router_that_looks_again_and_sleeps_deeper_leaves_as_the_witness(pps: float) -> None:
+    # Steeper, and a difference of a nanosecond in one wake-up would be a larger one in the next.
+    ends = (0.9, 1.3)
+    after = [{"idle_ns": idle, "factor": factor} for idle, factor in zip((1_000.0, 30_000.0), ends, strict=True)]
+    changes = {"wake": known_time(9003.1), "waking": known_time(6137.3), "link_ns": 1011.7, "transfer_ns": 203.9}
+    changes |= {"send_ns": 0.0, "sender_batch": 1, "look_ns": 1604.3, "after_idle": after}
+    router = EventRouter(
+        lambda: 1000.0,
+        lambda: 9003.1,
+        lambda: 6137.3,
+        link=1011.7,
+        transfer=203.9,
+        look=1604.3,
+        slower_after=partial(slower, least=ends[0], most=ends[1]),
+    )
+    witness = router.table(times_of_arrival(pps, 20_000, 9, exponential))
+    found = predict(calibrated(exact(**changes)), witness)
+    for name in ("arrival_ns", "departure_ns"):
+        assert np.abs(found[name].to_numpy() - witness[name].to_numpy()).max() <= 50, name
+
+
+def thread_at(pps: float, seed: int, gaps: Callable, count: int = 25_000) -> Table:
+    """Return what a NAPI thread does, which looks again, and whose CPU sleeps deeper the longer it sleeps."""
+    random = np.random.default_rng(seed)
+    router = EventRouter(
+        service=drawn(random.normal(SERVICE_NS, 60, count)),
+        wake=drawn(random.normal(WAKE_NS, 900, count)),
+        pause=drawn(random.normal(PAUSE_NS, 300, count)),
+        link=LINK_NS,
+        transfer=TRANSFER_NS,
+        look=1_800.0,
+        slower_after=slower,
+        places=256,
+    )
+    return router.table(times_of_arrival(pps, count, seed + 1000, gaps))
+
+
+def test_the_look_of_a_thread_and_its_wake_ups_after_idle_times_are_found_and_matter() -> None:
+    pps = 1e9 / SERVICE_NS
+    sparse = [thread_at(pps / 6, seed, uniform) for seed in (11, 12, 13)]
+    waiting = [thread_at(pps / 2, seed, exponential) for seed in (14, 15, 16)]
+    full = [thread_at(1e7, seed, constant) for seed in (17, 18, 19)]
+    runs = [[Passages.of(each) for each in of] for of in (sparse, waiting, full)]
+    parts = calibrating.estimated(*runs, batch=POLL_PACKETS, looks=True)
+    sender = calibrating.sender_fields([*sparse, *waiting], parts["link_ns"])
+    assert parts["look_ns"] == pytest.approx(1_800, rel=0.1)
+    # A factor is of the usual wake-up, which is one after some us.
+    usual = parts["wake"].median_ns
+    for row in parts["after_idle"]:
+        assert row["factor"] * usual == pytest.approx(WAKE_NS * slower(row["idle_ns"]), rel=0.1)
+    with_all = known(**parts, **sender, queue_packets=256)
+    without = known(**calibrating.estimated(*runs, batch=POLL_PACKETS), **sender, queue_packets=256)
+    without = dataclasses.replace(without, after_idle=[])
+    errors = []
+    for seed, gaps in ((21, exponential), (22, constant), (23, uniform)):
+        real = thread_at(0.3 * pps, seed, gaps, 40_000)
+        errors.append([compare(real, predict(calibrated(one), real))["p50"]["error"] for one in (with_all, without)])
+    own, other = np.abs(errors).max(axis=0)
+    assert own < 0.1 < other, errors
+
+
+def test_with_rps_no_look_is_found() -> None:
+    """Each packet for an empty backlog needs an interrupt, whether its CPU is awake or not."""
+    found = calibration_of(False, True)
+    assert found.look_ns == 0 and all(0.9 < row["factor"] < 1.1 for row in found.after_idle)
 
 
 def test_the_parameters_of_a_router_are_found(found: Calibration) -> None:

@@ -12,6 +12,7 @@ pub mod output_file;
 pub mod path_log;
 mod protocols;
 pub mod queueing;
+pub mod router;
 pub mod sizes;
 pub mod stage;
 pub mod tcp_log;

@@ -7,6 +7,7 @@ mod kernel;
 mod log;
 mod model;
 mod output_file;
+mod router;
 mod signals;
 mod sizes;
 
@@ -31,6 +32,8 @@ mod _native {
     use crate::model::{Network, Simulation};
     #[pymodule_export]
     use crate::output_file::OutputFile;
+    #[pymodule_export]
+    use crate::router::router_passages;
     #[pymodule_export]
     use crate::sizes::{
         built_in_sizes, compare_sizes, count_trace_sizes, draw_sizes, read_size_counts,

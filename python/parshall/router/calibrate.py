@@ -36,6 +36,8 @@ _QUANTILE = 0.99
 _NEEDED = math.ceil(_BEYOND_QUANTILE / (1 - _QUANTILE))
 # Of each repeat, whose median is a state of the machine.
 _NEEDED_EACH = 100
+# No wake-up is so short after any idle time.
+_LEAST_FACTOR = 0.1
 STAGES = ("receive", "pre_routing", "forward", "post_routing", "queue", "start_xmit")
 # Adjacent stages whose times correlate more than this are one stage.
 MERGED_CORRELATION = 0.1
@@ -247,7 +249,7 @@ class Stretches:
         """
         batch = poll_packets(self._bed.setup.receive)
         runs = ([Passages.of(each.table) for each in of] for of in (self._sparse, self.half_load, self._full))
-        found = estimated(*runs, batch=batch)
+        found = estimated(*runs, batch=batch, looks=self._bed.setup.receive != RPS)
         for row, begin_s, pps in zip(found["stretches"], self._begins_s, self._overloads, strict=True):
             row |= {"at_s": begin_s - self._begins_s[0], "overload_pps": pps}
         return {
@@ -274,7 +276,12 @@ def _check(setup: Setup, repeats: int, count: int) -> None:
 
 
 def estimated(
-    sparse: Sequence[Passages], waiting: Sequence[Passages], full: Sequence[Passages], *, batch: int
+    sparse: Sequence[Passages],
+    waiting: Sequence[Passages],
+    full: Sequence[Passages],
+    *,
+    batch: int,
+    looks: bool = False,
 ) -> dict[str, Any]:
     """Return the fields of a calibration that follow from when packets arrived and left.
 
@@ -288,6 +295,9 @@ def estimated(
         Packets of overload.
     batch : int
         Most packets of a poll.
+    looks : bool
+        Whether the router looks for more packets before it sleeps, as a NAPI thread does. With RPS each packet for an
+        empty backlog needs an interrupt, also while the CPU is awake.
 
     Raises
     ------
@@ -358,6 +368,21 @@ def estimated(
         np.concatenate([own, limits.service + estimation.spread(every_stall, round(rates.per_packet * len(own)))])
         for own in services
     ]
+    look = estimation.look_ns(waiting, link, limits.service) if looks else 0.0
+    idle = [each.idle_ns(link) for each in sparse]
+    # A packet that joins before the look needs no waking.
+    woke = [own > look for own in idle]
+    after_idle = estimation.after_idle(
+        np.concatenate([own[chosen] for own, chosen in zip(idle, woke, strict=True)]),
+        np.concatenate([own[chosen] for own, chosen in zip(firsts, woke, strict=True)]),
+        link + middle,
+    )
+    firsts = [
+        # As after the usual idle time.
+        (own[chosen] - link - middle) / np.maximum(estimation.factors(after_idle, since[chosen]), _LEAST_FACTOR)
+        + (link + middle)
+        for own, since, chosen in zip(firsts, idle, woke, strict=True)
+    ]
     wakes = [
         # With the link and the services of its own repeat: what is wrong with them is wrong with the wake-up, too.
         estimation.wakes_ns(found, own_link, own, 1e-9 * rates.per_s, mean_stall)
@@ -374,6 +399,8 @@ def estimated(
         "low_link_ns": min(low for _, low, _ in links),
         "high_link_ns": max(high for _, _, high in links),
         "transfer_ns": min(link, *(each.gap_ns for each in full)),
+        "look_ns": look,
+        "after_idle": [{"idle_ns": since, "factor": factor} for since, factor in after_idle],
         "send_ns": send,
         "low_send_ns": min(sends),
         "high_send_ns": max(sends),

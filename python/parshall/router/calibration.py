@@ -3,7 +3,7 @@
 import json
 import math
 import platform
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -14,7 +14,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.host.input_file import brief, parse_toml
 from parshall.host.whole_file import write_whole
 
-FORMAT, MAJOR = "parshall calibration", 3
+FORMAT, MAJOR = "parshall calibration", 4
 # Facts of the machine without which the times mean nothing.
 _SAME = ("kernel", "cpu_model", "machine", "cpus")
 # Above every time in ns and every number in a second that a router has.
@@ -28,6 +28,7 @@ _READ: dict[str, dict[str, type]] = {
         **{"at_s": float, "overload_pps": float, "service_ns": float, "wake_ns": float, "link_ns": float},
         **{"stalls": int, "span_s": float},
     },
+    "after_idle": {"idle_ns": float, "factor": float},
     "balance": {"workload": str, "packets": int, "lost": int, "latency_ns": float, "idle_ns": float},
 }
 # Of the time from arrival to departure.
@@ -121,7 +122,11 @@ class Calibration:
     send_ns, low_send_ns, high_send_ns : float
         Time that the router's CPU takes to bring a packet from the egress interface to the sink: a poll of its own.
     service, wake : Times
-        Service times of packets; times to wake the server.
+        Service times of packets; times to wake the server, after the usual idle time.
+    look_ns : float
+        Time from the last packet of a poll until the server looks for others, and then sleeps; 0: it does not look.
+    after_idle : list of dict
+        How wake-ups grow with the time without packets: ``factor`` of `wake` after ``idle_ns``.
     held : Times or None
         How long packets are held; None when none was.
     waking : Times or None
@@ -167,6 +172,8 @@ class Calibration:
     high_send_ns: float
     service: Times
     wake: Times
+    look_ns: float
+    after_idle: list[dict[str, Any]]
     held: Times | None
     waking: Times | None
     sender_batch: int
@@ -182,6 +189,11 @@ class Calibration:
         """Rate under overload that service, way to the sink and stalls give."""
         stall_share = 1e-9 * self.noise.per_s * self.noise.times.mean_ns if self.noise.times else 0.0
         return 1e9 * max(0.0, 1 - stall_share) / (self.service.mean_ns + self.send_ns)
+
+    @property
+    def wake_factors(self) -> list[tuple[float, float]]:
+        """Idle times, ns, and factors of `wake`."""
+        return [(row["idle_ns"], row["factor"]) for row in self.after_idle]
 
     def write(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -228,7 +240,7 @@ class Calibration:
                 raise ParshallError(
                     f"{name}: {field} is {value}; expected a number above 0, at most {_LARGEST:g}; calibrate again"
                 )
-        for field in ("link_ns", "transfer_ns", "send_ns", "noise.per_s", "held_share"):
+        for field in ("link_ns", "transfer_ns", "look_ns", "send_ns", "noise.per_s", "held_share"):
             value = self.noise.per_s if field == "noise.per_s" else getattr(self, field)
             end = 1 if field.endswith("_share") else _LARGEST
             if not 0 <= value < end:
@@ -244,6 +256,15 @@ class Calibration:
                         f"{name}: stretches: {field} is {value}; expected a number from {least:g} to {_LARGEST:g}; "
                         "calibrate again"
                     )
+        points = [0.0, *(row["idle_ns"] for row in self.after_idle), _LARGEST]
+        if not all(low < high for low, high in pairwise(points)):
+            raise ParshallError(f"{name}: after_idle: expected idle_ns that rise; calibrate again")
+        for row in self.after_idle:
+            if not 0 <= row["factor"] <= _LARGEST:
+                raise ParshallError(
+                    f"{name}: after_idle: factor is {row['factor']}; expected a number from 0 to {_LARGEST:g}; "
+                    "calibrate again"
+                )
         for row in self.balance:
             parts_ns = sum(row[f"{part}_ns"] for part in LATENCY_PARTS)
             if not abs(parts_ns - row["latency_ns"]) <= _BALANCED * abs(row["latency_ns"]):
@@ -278,6 +299,19 @@ class Calibration:
             for name in _SAME
             if here.get(name) != self.machine.get(name)
         ]
+
+
+def scaled(times: Times, factor: float) -> Times:
+    """Return times that take a factor as long."""
+    return replace(
+        times,
+        mean_ns=times.mean_ns * factor,
+        median_ns=times.median_ns * factor,
+        p99_ns=times.p99_ns * factor,
+        low_median_ns=times.low_median_ns * factor,
+        high_median_ns=times.high_median_ns * factor,
+        bounds_ns=[bound * factor for bound in times.bounds_ns],
+    )
 
 
 def machine() -> dict[str, Any]:

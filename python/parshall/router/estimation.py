@@ -36,6 +36,10 @@ _SERVICES, _HALVINGS = 1000, 40
 # Gaps that show no groups, and points of the exponential distribution in place of them.
 _FEW_STALLS, _QUANTILES = 10, 1000
 _CONFIDENCE = 0.95
+# Points of the wake-ups after idle times, and packets that each needs.
+_IDLE_POINTS, _IDLE_PACKETS = 8, 50
+# A packet that joins so early in a look comes before its end: of shares of the link.
+_EARLY_LINKS = 0.5
 # Confidence with which overload must have more long times than half load, so that they belong to packets.
 _SURE = 0.998
 
@@ -132,6 +136,12 @@ class Passages:
         was_empty = self.arrival_ns[1:] > self.departure_ns[:-1]
         latencies: np.ndarray = self.latency_ns[1:][was_empty]
         return latencies
+
+    def idle_ns(self, link: float) -> np.ndarray:
+        """Return for how long the router had no packet before those of `first_latencies_ns` joined its queue."""
+        free, arrived = self.departure_ns[:-1], self.arrival_ns[1:]
+        idle: np.ndarray = (arrived - free)[arrived > free] + link
+        return idle
 
 
 @dataclass(frozen=True)
@@ -367,6 +377,57 @@ def _link_ns(ends_ns: np.ndarray, services: np.ndarray, part: float) -> float:
         else:
             end = link
     return (begin + end) / 2
+
+
+def look_ns(runs: Sequence[Passages], link: float, service: float) -> float:
+    """Return the time from the last packet of a poll until a NAPI thread looks for others, at half load.
+
+    Packets that join soon after that packet left wait for the look, whenever they come: they need no waking.
+    """
+    gaps = []
+    for each in runs:
+        since = each.arrival_ns[1:] + link - each.departure_ns[:-1]
+        gaps.append(np.diff(each.departure_ns)[(since > 0) & (since < _EARLY_LINKS * link)])
+    found = np.concatenate(gaps) if gaps else np.empty(0)
+    return max(0.0, float(np.median(found)) - service) if len(found) >= _IDLE_PACKETS else 0.0
+
+
+def after_idle(idle_ns: np.ndarray, first_latency_ns: np.ndarray, before: float) -> list[tuple[float, float]]:
+    """Return how wake-ups grow with the time that the router was idle: a CPU that sleeps for longer sleeps deeper.
+
+    Parameters
+    ----------
+    idle_ns, first_latency_ns : numpy.ndarray
+        Of packets at an empty router.
+    before : float
+        Link and service, which are no part of a wake-up.
+
+    Returns
+    -------
+    list of (idle_ns, factor)
+        Medians of equal shares of the packets, over the median of all; none where these are too few.
+    """
+    wakes = first_latency_ns - before
+    middle = float(np.median(wakes)) if len(wakes) else 0.0
+    points = min(_IDLE_POINTS, len(wakes) // _IDLE_PACKETS)
+    if middle <= 0 or points < 2:
+        return []
+    order = np.argsort(idle_ns, kind="stable")
+    shares = [(np.median(idle_ns[own]), np.median(wakes[own])) for own in np.array_split(order, points)]
+    found: list[tuple[float, float]] = []
+    for idle, wake in shares:
+        if idle > (found[-1][0] if found else 0.0):
+            found.append((float(idle), max(0.0, float(wake) / middle)))
+    return found if len(found) > 1 else []
+
+
+def factors(after: Sequence[tuple[float, float]], idle_ns: np.ndarray) -> np.ndarray:
+    """Return the factors of wake-ups after idle times: in proportion to the logarithm between two points."""
+    if not after:
+        return np.ones(len(idle_ns))
+    points, values = np.array(after).T
+    found: np.ndarray = np.interp(np.log(np.maximum(idle_ns, 1.0)), np.log(points), values)
+    return found
 
 
 def wakes_ns(

@@ -18,7 +18,7 @@ from parshall.errors import ParshallError
 from parshall.model.builtin.bsd import FORWARDED
 from parshall.model.plan import Limits
 from parshall.model.simulation import run
-from parshall.router.calibration import Calibration, Times
+from parshall.router.calibration import Calibration, scaled
 from parshall.router.network import calibrated, network
 from parshall.router.prediction import QUANTILES, latencies_ns, predict
 from parshall.router.sender import drawn_stalls
@@ -116,26 +116,14 @@ def in_state(calibration: Calibration, state: State) -> Calibration:
     """Return the calibration of a router in a state."""
     noise = calibration.noise
     if noise.gaps is not None:
-        noise = replace(noise, per_s=noise.per_s * state.stalls, gaps=_scaled(noise.gaps, 1 / state.stalls))
+        noise = replace(noise, per_s=noise.per_s * state.stalls, gaps=scaled(noise.gaps, 1 / state.stalls))
     return replace(
         calibration,
-        service=_scaled(calibration.service, state.service),
+        service=scaled(calibration.service, state.service),
         send_ns=calibration.send_ns * state.service,
-        wake=_scaled(calibration.wake, state.wake),
+        wake=scaled(calibration.wake, state.wake),
         link_ns=max(calibration.link_ns * state.link, calibration.transfer_ns),
         noise=noise,
-    )
-
-
-def _scaled(times: Times, factor: float) -> Times:
-    return replace(
-        times,
-        mean_ns=times.mean_ns * factor,
-        median_ns=times.median_ns * factor,
-        p99_ns=times.p99_ns * factor,
-        low_median_ns=times.low_median_ns * factor,
-        high_median_ns=times.high_median_ns * factor,
-        bounds_ns=[bound * factor for bound in times.bounds_ns],
     )
 
 

@@ -11,7 +11,8 @@ from parshall.model.builtin.bsd import FORWARDED
 from parshall.model.builtin.hardware import NOISE, RESIDUE
 from parshall.model.network import Model
 from parshall.model.simulation import run
-from parshall.router.calibration import Calibration
+from parshall.router.calibration import Calibration, scaled
+from parshall.router.estimation import factors
 from parshall.router.prediction import Prediction
 from parshall.router.sender import with_sender
 
@@ -20,6 +21,8 @@ PACKETS = "packets"
 _STALL_MARGIN = 3.0
 # A clock for which the times were measured: only its ratio to another one counts.
 _CLOCK_MHZ = 1000.0
+# Gaps for which the mean wake-up is taken.
+_GAPS = 1000
 
 
 def network(
@@ -56,7 +59,7 @@ def network(
         "batch": calibration.poll_packets,
         # After a poll of the backlog the CPU polls its other device, which takes as many packets to the sink.
         "visit_ns": calibration.poll_packets * calibration.send_ns / speed,
-        "wake_ns": calibration.wake.amount(),
+        "wake_ns": scaled(calibration.wake, _wake_factor(calibration, rate)).amount(),
     }
     model.station("cpu", kind="preemptive-resume", clock_mhz=_CLOCK_MHZ * speed, policies=[polling])
     if gap_ns is None:
@@ -77,6 +80,12 @@ def network(
         model.source(NOISE, noise.gaps.amount() if stall_gap_ns is None else stall_gap_ns, NOISE, packets=stalls)
         model.queue(NOISE, "cpu", noise.times.amount(), RESIDUE, priority=0)
     return model
+
+
+def _wake_factor(calibration: Calibration, pps: float) -> float:
+    """Return the mean factor of the wake-ups of Poisson arrivals, before which the router is idle for their gaps."""
+    gaps_ns = -np.log1p(-(np.arange(_GAPS) + 0.5) / _GAPS) * 1e9 / pps
+    return float(factors(calibration.wake_factors, gaps_ns).mean())
 
 
 def _held(calibration: Calibration) -> Any:
@@ -115,7 +124,8 @@ def calibrated(calibration: Calibration, seed: int = 1) -> Prediction:
             raise ParshallError("prediction: expected arrivals in their order, at least one")
         span_s = 1e-9 * float(arrival_ns[-1] - arrival_ns[0]) + 0.1
         stalls = math.ceil(_STALL_MARGIN * span_s * calibration.noise.per_s) + 10
-        model = network(calibration, gap_ns={"trace": "gaps_ns"}, stalls=stalls)
+        pps = len(gaps) / max(1e-9, span_s - 0.1)
+        model = network(calibration, gap_ns={"trace": "gaps_ns"}, pps=pps, stalls=stalls)
         results = run(
             model,
             warm_up_s=0,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow
 
+from parshall import _native
 from parshall.errors import ParshallError
 from parshall.router.calibration import Calibration
 from parshall.router.prediction import Prediction
@@ -84,72 +85,37 @@ def with_sender(calibration: Calibration, seed: int = 1) -> Prediction:
         if len(due_ns) == 0 or np.diff(due_ns).min(initial=0) < 0:
             raise ParshallError("prediction: expected planned times in their order, at least one")
         random, count = np.random.default_rng(seed), len(due_ns)
-        drawn = (calibration.service, waking, calibration.wake)
-        service, pause, wake = (times.draw(random, count).tolist() for times in drawn)
+        drawn = (calibration.service, calibration.wake, waking)
+        service, wake, pause = (times.draw(random, count).tolist() for times in drawn)
         stalls = drawn_stalls(random, calibration, int(due_ns[0]), int(due_ns[-1]))
-        # Times since the first packet are exact in floating point.
-        sent_ns, left_ns, lost = _recursion(calibration, (due_ns - due_ns[0]).tolist(), service, wake, pause, stalls)
         base = int(due_ns[0])
+        # Times since the first packet are exact in floating point.
+        since = (due_ns - base).astype(float).tolist()
+        found = _native.router_passages(
+            _same(calibration), since, service, wake, pause, stalls, calibration.wake_factors
+        )
+        sent_ns, left_ns = (np.array(each) for each in found)
+        lost = np.isnan(left_ns)
         return pyarrow.table(
             {
                 "arrival_ns": base + np.floor(sent_ns).astype(np.int64),
-                "departure_ns": pyarrow.array(base + np.ceil(left_ns).astype(np.int64), mask=lost),
+                "departure_ns": pyarrow.array(base + np.ceil(np.nan_to_num(left_ns)).astype(np.int64), mask=lost),
             }
         )
 
     return passages
 
 
-def _recursion(
-    calibration: Calibration,
-    due_ns: list[float],
-    service_ns: list[float],
-    wake_ns: list[float],
-    pause_ns: list[float],
-    stalls: list[tuple[float, float]],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return when each packet is sent and leaves, and whether it is lost (Lindley's recursion for both CPUs)."""
-    link_ns, transfer_ns = calibration.link_ns, calibration.transfer_ns
-    batch, places = calibration.poll_packets, calibration.queue_packets
-    poll_ns = batch * calibration.send_ns
-    count = len(due_ns)
-    sent, left, lost = np.zeros(count), np.zeros(count), np.zeros(count, bool)
-    accepted: list[float] = []
-    served = polled = next_stall = first = 0
-    sender_free = router_free = taken_until = 0.0
-    while first < count:
-        now = max(due_ns[first], sender_free)
-        end = first + 1
-        while end < count and end - first < calibration.sender_batch and due_ns[end] <= now:
-            end += 1
-        at_queue = now + link_ns
-        while next_stall < len(stalls) and stalls[next_stall][0] < max(at_queue, router_free):
-            begins, lasts = stalls[next_stall]
-            if router_free > begins:
-                router_free += lasts
-            else:
-                # A router that sleeps cannot be woken during a stall.
-                taken_until = max(taken_until, begins + lasts)
-            next_stall += 1
-        begins, sender_free = router_free, now + (end - first) * transfer_ns
-        if at_queue > router_free:
-            begins, polled = max(at_queue, taken_until) + wake_ns[first], 0
-            sender_free = max(sender_free, now + pause_ns[first])
-        for number in range(first, end):
-            sent[number] = now
-            while served < len(accepted) and accepted[served] <= at_queue:
-                served += 1
-            if len(accepted) - served >= places:
-                lost[number] = True
-                continue
-            begins += service_ns[number]
-            left[number] = begins
-            accepted.append(begins)
-            polled += 1
-            if polled == batch:
-                begins, polled = begins + poll_ns, 0
-        router_free, first = begins, end
-    return sent, left, lost
+def _same(calibration: Calibration) -> dict[str, float]:
+    """Return what is the same for all packets."""
+    return {
+        **{name: getattr(calibration, name) for name in ("link_ns", "transfer_ns", "sender_batch", "look_ns")},
+        **{name: getattr(calibration, name) for name in ("poll_packets", "queue_packets")},
+        "visit_ns": calibration.poll_packets * calibration.send_ns,
+        # Each packet leaves when it is served.
+        "list_packets": 1,
+        "between_ns": 0.0,
+    }
 
 
 def drawn_stalls(
