@@ -227,7 +227,10 @@ impl<'a> Cpu<'a> {
 /// Returns the factor after an idle time: between two points in proportion to the logarithm, beyond them constant.
 fn factor(after_idle: &[(f64, f64)], idle: f64) -> f64 {
     let above = after_idle.partition_point(|(point, _)| *point <= idle);
-    match (above.checked_sub(1).map(|at| after_idle[at]), after_idle.get(above)) {
+    match (
+        above.checked_sub(1).map(|at| after_idle[at]),
+        after_idle.get(above),
+    ) {
         (Some((low, before)), Some(&(high, after))) => {
             before + (after - before) * (idle / low).ln() / (high / low).ln()
         }
@@ -268,7 +271,8 @@ mod tests {
     #[test]
     fn a_router_that_slept_for_longer_wakes_more_slowly() {
         let points = [(1_000.0, 1.0), (100_000.0, 2.0)];
-        let factors = [500.0, 1_000.0, 10_000.0, 1e6, f64::INFINITY].map(|idle| factor(&points, idle));
+        let factors =
+            [500.0, 1_000.0, 10_000.0, 1e6, f64::INFINITY].map(|idle| factor(&points, idle));
         assert_eq!(factors, [1.0, 1.0, 1.5, 2.0, 2.0]);
         assert_eq!(factor(&[], 5.0), 1.0);
         let found = PLAIN.passages(&Drawn {
@@ -308,7 +312,10 @@ mod tests {
         // The first one wakes it, and the others wait 6 us for the sender: they find it awake.
         let ends = [13_000.0, 15_000.0];
         let all = [300.0, 200.0, 100.0, 0.0].map(|before| ends[0] - before);
-        assert_eq!(found.sent, [0.0, 6_000.0, 6_000.0, 6_000.0, 6_000.0, 6_000.0]);
+        assert_eq!(
+            found.sent,
+            [0.0, 6_000.0, 6_000.0, 6_000.0, 6_000.0, 6_000.0]
+        );
         assert_eq!(found.left[..4], all);
         assert_eq!(found.left[4..], [ends[1] - 100.0, ends[1]]);
     }
@@ -346,9 +353,17 @@ mod tests {
             ..PLAIN
         };
         let found = passages(router, &[0.0; 400], 1_000.0, &[]);
-        let left: Vec<f64> = found.left.iter().copied().filter(|at| !at.is_nan()).collect();
+        let left: Vec<f64> = found
+            .left
+            .iter()
+            .copied()
+            .filter(|at| !at.is_nan())
+            .collect();
         assert_eq!(left.len(), 100);
-        assert_eq!((left[63] - left[62], left[64] - left[63]), (1_000.0, 7_400.0));
+        assert_eq!(
+            (left[63] - left[62], left[64] - left[63]),
+            (1_000.0, 7_400.0)
+        );
     }
 
     #[test]
