@@ -65,6 +65,7 @@ def known(**changes) -> Calibration:
         "low_send_ns": 260.0,
         "high_send_ns": 280.0,
         "stretches": stretches(),
+        "trials": [],
         "balance": [{"workload": "half", "packets": 9, "lost": 0, "idle_ns": 5.0} | BALANCE_NS],
         "interrupts": [{"kind": "timer_irq", "per_s": 250.0, "mean_ns": 5000.0}],
         "stages": [{"stage": "receive", "share": 0.7}, {"stage": "queue", "share": 0.3}],

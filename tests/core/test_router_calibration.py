@@ -84,6 +84,8 @@ def test_a_file_returns_what_was_written(tmp_path):
     assert (tmp_path / "again.toml").read_text() == path.read_text()
 
 
+ENDS_US = {"measured_us": 9.0, "low_us": 8.0, "middle_us": 10.0, "high_us": 15.0}
+TRIALS = [{"traffic": "poisson", "load": 0.3, "seed": 7, "quantile": "p50"} | ENDS_US]
 AFTER_IDLE = [{"idle_ns": 1000.0, "factor": 0.8}, {"idle_ns": 9000.0, "factor": 1.5}]
 
 
@@ -111,6 +113,10 @@ AFTER_IDLE = [{"idle_ns": 1000.0, "factor": 0.8}, {"idle_ns": 9000.0, "factor": 
         ("gro = true", "gro = 1", "setup.gro: 1; expected bool"),
         ("share = 0.7", "", "stages.share: None; expected float"),
         ("setup]", "[setup]]", "setup: [{"),
+        ("measured_us = 9.0", "measured_us = 0.0", "trials: p50 of poisson at 0.3: expected latencies above 0"),
+        ("high_us = 15.0", "high_us = 9.5", "trials: p50 of poisson at 0.3: expected latencies above 0, at most 1e+09"),
+        ("high_us = 15.0", "high_us = inf", "trials: p50 of poisson at 0.3: expected"),
+        ("high_us = 15.0", "", "trials.high_us: None; expected float"),
         ("factor = 1.5", "factor = -1.5", "after_idle: factor is -1.5; expected a number from 0 to 1e+09"),
         ("factor = 1.5", "factor = nan", "after_idle: factor is nan"),
         ("factor = 1.5", "", "after_idle.factor: None; expected float"),
@@ -120,7 +126,7 @@ AFTER_IDLE = [{"idle_ns": 1000.0, "factor": 0.8}, {"idle_ns": 9000.0, "factor": 
 )
 def test_a_file_that_does_not_fit_is_refused_in_one_line(tmp_path, old, new, message):
     path = tmp_path / "here.toml"
-    known(after_idle=AFTER_IDLE).write(path)
+    known(after_idle=AFTER_IDLE, trials=TRIALS).write(path)
     text = path.read_text().replace("overload_pps = 1000000.0", "overload_pps = 1e+06", 1)
     assert old in text
     path.write_text(text.replace(old, new, 1))

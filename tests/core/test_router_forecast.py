@@ -191,7 +191,7 @@ def test_a_forecast_beside_holds_where_an_old_one_does_not(monkeypatch: pytest.M
     capacity_pps = 1e9 / slow.mean_service
 
     def measured(bed: object, traffic: Traffic, count: int) -> SimpleNamespace:
-        gaps = {"random": uniform, "poisson": exponential, "constant": constant}[traffic.kind]
+        gaps = {"random": uniform, "constant": constant}.get(traffic.kind, exponential)
         assert traffic.pps is not None
         table = slow.table(next(stretch), min(traffic.pps, 2 * capacity_pps), gaps, 1, min(count, 3_000))
         return SimpleNamespace(table=table.drop_columns(["due_ns"]), offered_pps=traffic.pps)

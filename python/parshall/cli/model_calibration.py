@@ -62,6 +62,12 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
         for name, text, digits in (("overload_pps", "packets/s", 0), ("service_ns", "ns", 0), ("wake_ns", "ns", 0)):
             values = [row[name] for row in calibration.stretches]
             show(f"stretches {name.partition('_')[0]} {min(values):,.{digits}f} to {max(values):,.{digits}f} {text}")
+        for name in dict.fromkeys(row["quantile"] for row in calibration.trials):
+            own = [row for row in calibration.trials if row["quantile"] == name]
+            inside = sum(row["low_us"] <= row["measured_us"] <= row["high_us"] for row in own)
+            factors = sorted(row["measured_us"] / row["middle_us"] for row in own)
+            middle = factors[len(factors) // 2]
+            show(f"trials    {name}: {inside} of {len(own)} within; measured is {middle:.2f} of the forecast (median)")
         for row in calibration.balance:
             parts = " + ".join(f"{part} {row[f'{part}_ns'] / 1e3:,.2f}" for part in LATENCY_PARTS if row[f"{part}_ns"])
             show(f"balance   {row['workload']}: latency {row['latency_ns'] / 1e3:,.2f} us = {parts}")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from parshall.router import estimation
 from parshall.router.calibration import Calibration, Noise, Times, machine
 from parshall.router.capacity import overload
 from parshall.router.estimation import Limits, LongRates, Parts, Passages
+from parshall.router.forecast import STRETCHES_MIN, trial_rows
 from parshall.router.measurement import Measurement, measure
 from parshall.router.sender import sending
 from parshall.router.setup import RPS, Setup
@@ -42,6 +44,10 @@ STAGES = ("receive", "pre_routing", "forward", "post_routing", "queue", "start_x
 # Adjacent stages whose times correlate more than this are one stage.
 MERGED_CORRELATION = 0.1
 SEEDS_OF_A_REPEAT = 10
+# Workloads of trials, one of each kind in a stretch: a load of each of these ranges, and the last one of all of them.
+TRIALS = ("constant", "bursts", "poisson", "onoff")
+_TRIAL_LOADS = ((0.2, 0.43), (0.43, 0.67), (0.67, 0.9), (0.2, 0.9))
+_SEEDS_OF_TRIALS = (4, 7, 8, 9)
 _RING_PACKETS = 256
 _FASTEST_PPS = 4e6
 _SYSCTLS = Path("/proc/sys/net/core")
@@ -66,8 +72,10 @@ def calibrate(
 
     Each repeat is a stretch of four workloads, in a random order: overload (its rate, and again with times), random
     gaps at a sixth of it (wake-ups), Poisson gaps at half of it (services, link). Rates are shares of the overloads so
-    far. How the stretches differ is a part of the calibration: the machine varies. Profiles of the packet path follow:
-    stages, correlations, interrupts. They do not give the parameters, because they take time from the packets.
+    far. How the stretches differ is a part of the calibration: the machine varies. Between them are trials, workloads
+    of other kinds and loads, which show how wrong its forecasts are (`parshall.router.trials`). Profiles of the packet
+    path follow: stages, correlations, interrupts. They do not give the parameters, because they take time from the
+    packets.
 
     Every run counts, those that lost packets, too: what loses packets is what a calibration looks for. A lost packet
     has an arrival and no departure.
@@ -120,8 +128,7 @@ def calibrate_in(
     _check(bed.setup, repeats, count)
     base = Traffic("random", sizes=sizes, flows=flows, seed=seed)
     stretches = measured_stretches(bed, base, count, repeats=repeats, spread_s=spread_s, say=say)
-    say("profiles of the path")
-    return calibration_of(bed, stretches)
+    return calibration_of(bed, stretches, say=say)
 
 
 def measured_stretches(
@@ -144,13 +151,16 @@ def measured_stretches(
     return stretches
 
 
-def calibration_of(bed: RouterTestbed, stretches: "Stretches") -> Calibration:
+def calibration_of(
+    bed: RouterTestbed, stretches: "Stretches", *, say: Callable[[str], object] = lambda what: None
+) -> Calibration:
     """Return the calibration that stretches of a testbed's router give, with profiles of its path."""
+    say("profiles of the path")
     base, count = stretches.base, stretches.count
     workload = replace(base, pps=RANDOM_SHARE * stretches.overload_pps, seed=base.seed + 5)
     interrupts = _interrupts(bed, workload, count)
     stages, correlations = _stages(bed, replace(workload, seed=base.seed + 6), max(1000, count // 4))
-    return Calibration(
+    calibration = Calibration(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine(),
         setup=bed.setup.describe(),
@@ -165,10 +175,19 @@ def calibration_of(bed: RouterTestbed, stretches: "Stretches") -> Calibration:
         },
         queue_packets=_sysctl("netdev_max_backlog") if bed.setup.receive == RPS else _RING_PACKETS,
         **stretches.parameters(),
+        trials=[],
         interrupts=interrupts,
         stages=stages,
         correlations=correlations,
     )
+    say("forecasts of the trials")
+    return tried(calibration, stretches)
+
+
+def tried(calibration: Calibration, stretches: "Stretches") -> Calibration:
+    """Return a calibration with the trials of its stretches; too few stretches forecast nothing."""
+    runs = stretches.trials if len(calibration.stretches) >= STRETCHES_MIN else []
+    return replace(calibration, trials=trial_rows(calibration, runs))
 
 
 class Stretches:
@@ -197,6 +216,7 @@ class Stretches:
         self._sparse: list[Measurement] = []
         self.half_load: list[Measurement] = []
         self._full: list[Measurement] = []
+        self._trials: list[tuple[Traffic, Measurement]] = []
         self._begins_s: list[float] = []
         self._random = np.random.default_rng(base.seed)
 
@@ -209,6 +229,11 @@ class Stretches:
     def runs(self) -> dict[str, list[Measurement]]:
         """All runs but those that find the rate under overload, of each stretch, by what they are for."""
         return {"sparse": self._sparse, "half": self.half_load, "full": self._full}
+
+    @property
+    def trials(self) -> list[tuple[Traffic, pyarrow.Table]]:
+        """Workloads from which no parameter comes, and their `Measurement.table`."""
+        return [(traffic, run.table) for traffic, run in self._trials]
 
     def measure(self) -> None:
         """Measure one more, in a random order; in the first one the rate under overload comes first."""
@@ -232,7 +257,16 @@ class Stretches:
             traffic = replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3)
             self._full.append(measure(self._bed, traffic, self.count))
 
+        def measure_trial(at: int) -> None:
+            low, high = _TRIAL_LOADS[at]
+            pps = float(self._random.uniform(low, high)) * self.overload_pps
+            # Each kind meets each load in turn.
+            kind = TRIALS[(at + number) % len(TRIALS)]
+            traffic = replace(own, kind=kind, pps=pps, seed=own.seed + _SEEDS_OF_TRIALS[at])
+            self._trials.append((traffic, measure(self._bed, traffic, self.count)))
+
         kinds = [measure_overload, measure_sparse, measure_waiting, measure_full]
+        kinds += [partial(measure_trial, at) for at in range(len(_TRIAL_LOADS))]
         # The first rate under overload is the one of which the others are shares.
         first = 1 if number == 0 else 0
         order = [*range(first), *(first + self._random.permutation(len(kinds) - first)).tolist()]

@@ -28,6 +28,10 @@ _READ: dict[str, dict[str, type]] = {
         **{"at_s": float, "overload_pps": float, "service_ns": float, "wake_ns": float, "link_ns": float},
         **{"stalls": int, "span_s": float},
     },
+    "trials": {
+        **{"traffic": str, "load": float, "seed": int, "quantile": str},
+        **{"measured_us": float, "low_us": float, "middle_us": float, "high_us": float},
+    },
     "after_idle": {"idle_ns": float, "factor": float},
     "balance": {"workload": str, "packets": int, "lost": int, "latency_ns": float, "idle_ns": float},
 }
@@ -138,6 +142,10 @@ class Calibration:
     stretches : list of dict
         The state of the machine in each repeat: ``at_s`` (seconds since the first), ``overload_pps``, ``service_ns``
         (mean of the services that are not long), ``wake_ns`` (median), ``link_ns``, ``stalls`` in ``span_s`` seconds.
+    trials : list of dict
+        Workloads that were measured between the others, and the 90 % intervals of the model's forecasts for them:
+        ``traffic``, ``load`` (share of `overload_pps`), ``seed``, ``quantile``, ``measured_us``, ``low_us``,
+        ``middle_us``, ``high_us``.
     balance : list of dict
         What became of the time from arrival to departure, of each workload: ``workload``, ``packets``, ``lost``, and
         means of a packet: ``latency_ns`` is the sum of `LATENCY_PARTS`; these without link and wait, and with
@@ -179,6 +187,7 @@ class Calibration:
     sender_batch: int
     noise: Noise
     stretches: list[dict[str, Any]]
+    trials: list[dict[str, Any]]
     balance: list[dict[str, Any]]
     interrupts: list[dict[str, Any]]
     stages: list[dict[str, Any]]
@@ -256,6 +265,14 @@ class Calibration:
                         f"{name}: stretches: {field} is {value}; expected a number from {least:g} to {_LARGEST:g}; "
                         "calibrate again"
                     )
+        for row in self.trials:
+            values = [row[field] for field in ("low_us", "middle_us", "high_us")]
+            if not 0 < values[0] <= values[1] <= values[2] <= _LARGEST or not 0 < row["measured_us"] <= _LARGEST:
+                which = f"{brief(row['quantile'])} of {brief(row['traffic'])} at {row['load']:g}"
+                raise ParshallError(
+                    f"{name}: trials: {which}: expected latencies above 0, at most {_LARGEST:g} us, low_us to high_us "
+                    "in order; calibrate again"
+                )
         points = [0.0, *(row["idle_ns"] for row in self.after_idle), _LARGEST]
         if not all(low < high for low, high in pairwise(points)):
             raise ParshallError(f"{name}: after_idle: expected idle_ns that rise; calibrate again")

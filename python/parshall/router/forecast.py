@@ -6,7 +6,7 @@ of a forecast is another stretch: with a state as those were, packets by chance,
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,8 @@ from parshall.router.calibration import Calibration, scaled
 from parshall.router.network import calibrated, network
 from parshall.router.prediction import QUANTILES, latencies_ns, predict
 from parshall.router.sender import drawn_stalls
+from parshall.router.traffic import Traffic
+from parshall.router.trials import correction
 from parshall.statistics.summary import share_interval
 
 CONFIDENCE = 0.9
@@ -222,7 +224,10 @@ def forecast(
 def forecast_of(
     calibration: Calibration, arrivals: pyarrow.Table, *, draws: int = FEW_DRAWS, seed: int = 1
 ) -> Forecast:
-    """Forecast stretches of packets whose times are given, see `parshall.router.network.calibrated`."""
+    """Forecast stretches of packets whose times are given, see `parshall.router.network.calibrated`.
+
+    Latencies are corrected by the trials of the calibration, see `parshall.router.trials`.
+    """
 
     def stretches() -> Iterator[tuple[list[float], float]]:
         for number, state in enumerate(states(calibration, draws, seed)):
@@ -231,7 +236,35 @@ def forecast_of(
             quantiles_us = np.quantile(latencies_us, QUANTILES).tolist() if len(latencies_us) else [math.inf] * 3
             yield quantiles_us, 1 - len(latencies_us) / predicted.num_rows
 
-    return _collected(stretches())
+    found = _collected(stretches()).values
+    load, least_us = load_of(calibration, arrivals), np.zeros(draws)
+    for name in NAMES:
+        own = correction(calibration.trials, load, name, CONFIDENCE)
+        # A higher quantile is no smaller.
+        found[name] = least_us = np.maximum(least_us, own.of(found[name]))
+    return Forecast(found)
+
+
+def load_of(calibration: Calibration, arrivals: pyarrow.Table) -> float:
+    """Return the rate at which packets were due, or arrived, as a share of the rate under overload."""
+    name = "due_ns" if "due_ns" in arrivals.column_names else "arrival_ns"
+    times_ns = arrivals.column(name).to_numpy()
+    return 1e9 * (len(times_ns) - 1) / max(1, int(np.ptp(times_ns))) / calibration.overload_pps
+
+
+def trial_rows(calibration: Calibration, runs: Sequence[tuple[Traffic, pyarrow.Table]]) -> list[dict[str, Any]]:
+    """Return `Calibration.trials`: workloads, and forecasts of a calibration that has none yet."""
+    rows = []
+    for traffic, table in runs:
+        latencies_us = latencies_ns(table) / 1e3
+        found = forecast_of(replace(calibration, trials=[]), table, seed=traffic.seed)
+        if not len(latencies_us) or not all(np.isfinite(each).all() for each in found.values.values()):
+            continue
+        for name, measured_us in zip(NAMES, np.quantile(latencies_us, QUANTILES).tolist(), strict=True):
+            ends = dict(zip(("low_us", "middle_us", "high_us"), found.interval(name), strict=True))
+            about = {"traffic": traffic.kind, "load": load_of(calibration, table), "seed": traffic.seed}
+            rows.append(about | {"quantile": name, "measured_us": measured_us} | ends)
+    return rows
 
 
 def _seed_of(seed: int, number: int) -> int:

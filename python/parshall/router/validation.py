@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow
 
 from parshall.errors import ParshallError, UsageError
-from parshall.router.calibrate import SEEDS_OF_A_REPEAT, Stretches, seeds_of
+from parshall.router.calibrate import SEEDS_OF_A_REPEAT, TRIALS, Stretches, seeds_of, tried
 from parshall.router.calibration import Calibration
 from parshall.router.capacity import overload
 from parshall.router.forecast import NAMES, STRETCHES_MIN, forecast_of
@@ -19,7 +19,7 @@ from parshall.router.setup import Setup
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
 
-KINDS = ("constant", "bursts", "poisson", "onoff")
+KINDS = TRIALS
 # More overload than that says nothing else.
 LOAD_MAX = 2.0
 LOADS = (0.3, 0.6, 0.8)
@@ -222,7 +222,7 @@ def validate(
                 traffic = Traffic(kind, load * beyond.pps, sizes, flows, first + 1 + number)
                 runs.append(_Run(repeat, number, load, beyond.pps, traffic, measure(bed, traffic, count)))
                 count_one()
-        fresh = replace(calibration, **stretches.parameters()) if beside else None
+        fresh = tried(replace(calibration, **stretches.parameters()), stretches) if beside else None
     # A forecast uses a CPU, and the calibration was measured without that.
     runs.sort(key=lambda each: (each.repeat, each.number))
     for each in runs:
