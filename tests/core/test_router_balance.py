@@ -17,6 +17,7 @@ from made_calibration import known
 from made_calibration import stalls as random_stalls
 from parshall.model.plan import Limits
 from parshall.router import calibrate as calibrating
+from parshall.router import path_profile
 from parshall.router.calibration import LATENCY_PARTS, Calibration
 from parshall.router.estimation import LONG_PARTS, Passages, gaps_ns, owners
 from parshall.router.forecast import forecast, holding_interval
@@ -247,8 +248,8 @@ def test_runs_that_lost_packets_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(calibrating, "measure", measure)
     monkeypatch.setattr(calibrating, "overload", lambda *_, **__: SimpleNamespace(pps=router.capacity_pps))
-    monkeypatch.setattr(calibrating, "_interrupts", lambda *_: [])
-    monkeypatch.setattr(calibrating, "_stages", lambda *_: ([], []))
+    monkeypatch.setattr(path_profile, "interrupts", lambda *_: [])
+    monkeypatch.setattr(path_profile, "stages", lambda *_: ([], []))
     # Trials give no parameter.
     monkeypatch.setattr(calibrating, "_TRIAL_LOADS", ())
     bed = SimpleNamespace(setup=Setup())

@@ -12,6 +12,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.model.builtin import parameters
 from parshall.model.simulation import run
 from parshall.router import calibrate as calibrating
+from parshall.router import path_profile
 from parshall.router.calibration import Calibration, machine
 from parshall.router.estimation import Passages
 from parshall.router.napi import napi_settings
@@ -167,7 +168,7 @@ def test_too_few_packets_and_a_profile_with_losses_are_refused():
     with pytest.raises(ParshallError, match="too few for polls of 4,000: expected more than 64,000; raise --count"):
         calibrating.estimated([enough], [enough], [enough], batch=4_000)
     with pytest.raises(ParshallError, match="lost packets"):
-        calibrating.check_ledger({"hooks": [{"hook": "packets", "lost": {"dropped": 3, "missed": 0}}]})
+        path_profile.check_ledger({"hooks": [{"hook": "packets", "lost": {"dropped": 3, "missed": 0}}]})
     with pytest.raises(UsageError, match="--tunnel"):
         calibrating.calibrate(calibrating.Setup(tunnel="aes-gcm"))
 
@@ -175,7 +176,7 @@ def test_too_few_packets_and_a_profile_with_losses_are_refused():
 def test_correlated_stages_are_merged():
     random = np.random.default_rng(6)
     one, noise, other = (random.exponential(100, 5000) for _ in range(3))
-    stages, correlations = calibrating.merged(["a", "b", "c"], np.array([one, one + 0.3 * noise, other]))
+    stages, correlations = path_profile.merged(["a", "b", "c"], np.array([one, one + 0.3 * noise, other]))
     assert [stage["group"] for stage in stages] == ["a+b", "a+b", "c"]
     assert [each["is_merged"] for each in correlations] == [True, False]
     assert sum(stage["share"] for stage in stages) == pytest.approx(1)
@@ -187,11 +188,11 @@ def test_times_that_are_equal_have_no_order():
     drifting = np.arange(15_000) + random.normal(0, 1000, 15_000)
     for rare in (0.0, 0.02, 0.3):
         coarse = np.where(random.random(15_000) < rare, 31.0, 30.0)
-        assert abs(calibrating.correlation(coarse, drifting)) < 0.05
+        assert abs(path_profile.correlation(coarse, drifting)) < 0.05
     first = random.random(15_000) < 0.05
     second = np.where(random.random(15_000) < 0.5, first, random.random(15_000) < 0.05)
     phi = np.corrcoef(first, second)[0, 1]
-    assert calibrating.correlation(first.astype(float), second.astype(float)) == pytest.approx(phi)
+    assert path_profile.correlation(first.astype(float), second.astype(float)) == pytest.approx(phi)
 
 
 def test_one_interrupt_has_no_gap():
@@ -204,7 +205,7 @@ def test_one_interrupt_has_no_gap():
         "gap_deviation_ns": None,
     }
     often = row | {"events": 50, "sum_ns": 50_000, "gap_mean_ns": 2e7, "gap_deviation_ns": 5.0}
-    one, other = calibrating.interrupts_of([row, often], 2.0)
+    one, other = path_profile.interrupts_of([row, often], 2.0)
     assert one == {"kind": "timer_irq", "per_s": 0.5, "mean_ns": 900.0, "p99_ns": 900.0}
     assert (other["per_s"], other["mean_ns"], other["gap_mean_ns"], other["gap_deviation_ns"]) == (
         25.0,

@@ -111,7 +111,9 @@ def _report_fleet(
     as_json: bool,
 ) -> None:
     name = fleet.url.rstrip("/").rpartition("/")[2].partition("?")[0] or "store"
-    directory = output or _here(Path("-".join([name, *(hosts or [])])))
+    if hosts:
+        name += f"-{hosts[0]}" + (f"-and-{len(hosts) - 1}-more" if len(hosts) > 1 else "")
+    directory = output or _here(Path(name))
     is_replaced = os.access(directory / PAGE, os.F_OK)
     with exiting_on_signals(), progress_line("report", f"reading {fleet}", quiet=quiet) as show_progress:
         from parshall.report import LOGS_MAX, digest, digest_of_many, write_report
