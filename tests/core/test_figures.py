@@ -20,7 +20,7 @@ from parshall.figures.figure import DARK, PAPER
 from parshall.figures.legend import COLOURS, NAMED_MAX, numbered
 from parshall.figures.overview import STATE_BINS
 from parshall.figures.reduction import FLOWS_MAX
-from parshall.report.document import image_of
+from parshall.report.images import image_of
 from suites import long_except
 
 SPAN_NS = 10 * NS_PER_S
@@ -187,7 +187,7 @@ def figures(table: pa.Table, **options: object) -> list[Figure]:
     """Return the figures of a log with these records."""
     reduced = reduce(log_of(table))
     (legend,) = legends([reduced])
-    return figures_of(reduced, legend, **options)
+    return list(figures_of(reduced, legend, **options))
 
 
 def test_both_ends_of_a_connection_have_one_colour_and_every_flow_a_name_of_its_own():

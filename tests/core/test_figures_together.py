@@ -14,7 +14,7 @@ from made_log import log_of, many_flows, records
 from parshall.errors import UsageError
 from parshall.figures import reduce, together
 from parshall.figures.plots import LogPlots
-from parshall.report.document import image_of
+from parshall.report.images import image_of
 
 SAMPLES = st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 10**7)), min_size=2, max_size=60)
 

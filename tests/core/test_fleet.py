@@ -30,7 +30,7 @@ from parshall.fleet import Fleet
 from parshall.fleet.shipping import Shipper, files_of_log
 from parshall.fleet.store import Store
 from parshall.host.rotation import Rotation
-from parshall.report import digest, digest_of_many, document, write_report
+from parshall.report import digest, digest_of_many, images, write_report
 
 HOUR_NS = 3_600_000_000_000
 DAY_NS = int(datetime(2026, 11, 28, tzinfo=UTC).timestamp()) * 10**9
@@ -313,8 +313,8 @@ def made_fleet(tmp_path: Path, url: str | Path, hosts: int = 3) -> dict[str, Pat
 @pytest.fixture
 def without_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let reports be pages only: tests of reports have their images, which take seconds."""
-    monkeypatch.setattr(document, "_write_images", lambda *_: {})
-    monkeypatch.setattr(document, "start_drawing", lambda: None)
+    monkeypatch.setattr(images.Images, "add", lambda *_: None)
+    monkeypatch.setattr(images, "start_drawing", lambda: None)
 
 
 def without_times(page: Path) -> str:

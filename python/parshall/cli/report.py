@@ -63,6 +63,9 @@ def command(
     testbed_file = next((path / TESTBED_FILE for path in inputs_here if (path / TESTBED_FILE).is_file()), None)
     with exiting_on_signals(), progress_line("report", "preparing", quiet=quiet) as show_progress:
         # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
+        from parshall.report.images import start_drawing
+
+        start_drawing()
         from parshall.instruments.path.histograms import PathHistograms, is_path_histograms
         from parshall.instruments.path.log import PathLog, is_path_log
 

@@ -88,7 +88,7 @@ def finished(
     description: str | None = None,
     **changes: Any,
 ) -> Figure:
-    """Return a figure with its texts and its style.
+    """Give a chart its texts and its style, and return it as a figure.
 
     Parameters
     ----------
@@ -104,14 +104,16 @@ def finished(
         Settings beside those of `styled`.
     """
     heading = alt.TitleParams(title, subtitle=textwrap.wrap(caption, _CAPTION_LETTERS * width_px // 100))
-    whole = chart.properties(title=heading, description=description or f"{title}. {caption}")
-    return Figure(name, title, caption, styled(whole, **changes))
+    chart.title, chart.description = heading, description or f"{title}. {caption}"
+    return Figure(name, title, caption, styled(chart, **changes))
 
 
 def styled(chart: Any, **changes: Any) -> Any:
-    """Return a chart in the style of all figures; `changes` add to its parts, as ``legend={"columns": 4}``."""
+    """Give a chart the style of all figures, and return it; `changes` add to parts, as ``legend={"columns": 4}``."""
+    # In place: each copy of layers compares all of them with each other.
     parts = {name: _STYLE.get(name, {}) | changes.get(name, {}) for name in {**_STYLE, **changes}}
-    return chart.configure(font="Helvetica, Arial, sans-serif", background=PAPER, **parts)
+    chart.config = alt.Config(font="Helvetica, Arial, sans-serif", background=PAPER, **parts)
+    return chart
 
 
 def rows_of(rows: pl.DataFrame) -> alt.InlineData:

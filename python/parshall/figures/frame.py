@@ -28,10 +28,12 @@ _LETTER_PX, _ENTRY_PX = 6.2, 36
 _COLUMNS_MAX = 4
 # The first lines of every tooltip.
 FLOW_AND_TIME = (alt.Tooltip("flow:N"), alt.Tooltip("time_s:Q", title="time (s)", format=".3f"))
-# Name of the invisible layer.
-POINTER_LAYER = "pointer"
 # Room for six digits, so that the time axes of all figures are aligned.
 _AXIS_Y = {"minExtent": 54}
+
+
+# Name of the invisible layer.
+POINTER_LAYER = "pointer"
 
 
 def chart_data(reduced: pl.DataFrame, legend: Legend) -> alt.InlineData:
@@ -59,8 +61,8 @@ def frame(name: str, title: str, caption: str, layers: list[alt.Chart], legend: 
     first, *others = layers
     zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom="wheel![event.shiftKey]")
     parameters = [zoom, pick(), *([hover()] if legend.is_crowded else [])]
-    chart = alt.layer(first.add_params(*parameters), *others)
-    sized = chart.properties(width=WIDTH_PX, height=HEIGHT_PX)
+    # At once: the library would hold each property that is set later against its whole schema.
+    sized = alt.layer(first.add_params(*parameters), *others, width=WIDTH_PX, height=HEIGHT_PX)
     description = f"{title} against time. {caption}"
     entry_px = _LETTER_PX * max(map(len, legend.named), default=1) + _ENTRY_PX
     columns = max(1, min(_COLUMNS_MAX, int(WIDTH_PX / entry_px)))
@@ -97,7 +99,8 @@ def coloured(layer: alt.Chart, legend: Legend, strong: float, *, at_rest: bool =
     at_rest
         Whether flows with a colour are visible when none is picked.
     """
-    opacity = alt.when(pick(), empty=at_rest).then(alt.value(strong)).otherwise(alt.value(strong * 0.1 * at_rest))
+    is_picked = alt.when(pick(), empty=at_rest).then(alt.value(strong)).to_dict()
+    opacity = alt.OpacityValue(strong * 0.1 * at_rest, **is_picked)
     if not legend.is_crowded:
         return [layer.encode(color=legend.colour(), opacity=opacity)]
     others = layer.transform_filter(f"!({_is_named(legend)})")
@@ -105,7 +108,7 @@ def coloured(layer: alt.Chart, legend: Legend, strong: float, *, at_rest: bool =
     above = others.transform_filter(pick(empty=False) | hover())
     return [
         *([own] if legend.colours else []),
-        above.encode(color=alt.value(PICKED), opacity=alt.value(strong)),
+        above.encode(color=alt.ColorValue(PICKED), opacity=alt.OpacityValue(strong)),
     ]
 
 
@@ -116,14 +119,15 @@ def pointer_layers(
 
     `tooltip` has the lines behind those of `FLOW_AND_TIME`.
     """
-    base = alt.Chart(data).encode(x=time_axis(bins), y=height, detail="flow:N")
+    base = alt.Chart(data).encode(x=time_axis(bins), y=height, detail=alt.Detail("flow:N"))
     touch = base.mark_point(size=100, filled=True, opacity=0).encode(tooltip=[*FLOW_AND_TIME, *tooltip])
-    layers = [touch.properties(name=POINTER_LAYER)]
+    touch.name = POINTER_LAYER
+    layers = [touch]
     if legend.is_crowded:
         # A white outline, since lines run through the text.
         layers += [
             base.mark_text(align="right", dy=-9, fontSize=12, fontWeight="bold", **ink)
-            .encode(text="flow:N")
+            .encode(text=alt.Text("flow:N"))
             .transform_filter(pick(empty=False) | hover())
             .transform_joinaggregate(end_s="max(time_s)", groupby=["flow"])
             .transform_filter("datum.time_s == datum.end_s")
@@ -198,8 +202,8 @@ def _state_layers(
 ) -> list[alt.Chart]:
     """Return layers with the range of each bin as a band and the mean as a line."""
     top = column_maximum(reduced, "max")
-    base = alt.Chart(data).encode(x=time_axis(bins), detail=["flow:N", "part:N"])
-    band = over_bins(base, bins).encode(y=value_axis("min", unit, top), y2="max:Q")
+    base = alt.Chart(data).encode(x=time_axis(bins), detail=[alt.Detail("flow:N"), alt.Detail("part:N")])
+    band = over_bins(base, bins).encode(y=value_axis("min", unit, top), y2=alt.Y2("max:Q"))
     height = value_axis("mean", unit, top)
     line = base.mark_line(strokeWidth=1.6, strokeJoin="round").encode(y=height)
     lines = [*coloured(line, legend, 1), *_points(reduced, height, legend, bins)]
@@ -208,8 +212,10 @@ def _state_layers(
     # The bands of many flows would hide each other and the lines, so draw one around all flows, and one around most.
     wide = replace(bins, width_ns=ENVELOPE_BINS * bins.width_ns)
     everything = over_bins(alt.Chart(rows_of(envelope(reduced, wide))), wide)
-    around = everything.encode(y=value_axis("min", unit, top), y2="max:Q", color=alt.value("#eceef1"))
-    most = everything.encode(y=value_axis("low", unit, top), y2="high:Q", color=alt.value(GREY), opacity=alt.value(0.4))
+    around = everything.encode(y=value_axis("min", unit, top), y2=alt.Y2("max:Q"), color=alt.ColorValue("#eceef1"))
+    most = everything.encode(
+        y=value_axis("low", unit, top), y2=alt.Y2("high:Q"), color=alt.ColorValue(GREY), opacity=alt.OpacityValue(0.4)
+    )
     return [around, most, *lines, *coloured(band, legend, 0.3, at_rest=False)]
 
 
@@ -221,7 +227,7 @@ def _points(reduced: pl.DataFrame, height: alt.Y, legend: Legend, bins: Bins) ->
         return []
     column = height.shorthand.split(":")[0]
     points = alt.Chart(chart_data(few.select("flow", "time_s", column), legend)).mark_circle(size=22)
-    return coloured(points.encode(x=time_axis(bins), y=height, detail="flow:N"), legend, 1)
+    return coloured(points.encode(x=time_axis(bins), y=height, detail=alt.Detail("flow:N")), legend, 1)
 
 
 def over_bins(chart: alt.Chart, bins: Bins) -> alt.Chart:
@@ -232,7 +238,7 @@ def over_bins(chart: alt.Chart, bins: Bins) -> alt.Chart:
         # The field keeps its name, since the zoom of all figures refers to it.
         .transform_calculate(time_s=f"datum.time_s - {half_s!r}")
         .mark_rect(aria=False)
-        .encode(x=time_axis(bins), x2="end_s:Q")
+        .encode(x=time_axis(bins), x2=alt.X2("end_s:Q"))
     )
     return rectangles
 
@@ -250,7 +256,7 @@ def _dashed_layers(
     line = (
         alt.Chart(data)
         .mark_line(interpolate="step", strokeDash=[4, 3], strokeWidth=1.2, clip=True)
-        .encode(x=time_axis(bins), y=height, detail=["flow:N", "part:N"])
+        .encode(x=time_axis(bins), y=height, detail=[alt.Detail("flow:N"), alt.Detail("part:N")])
         # An empty CSV field would be drawn as 0.
         .transform_filter(f"isValid(datum.{column})")
         # Also what is not seen takes as many dashes as it is long.
@@ -268,7 +274,7 @@ def step_layers(
     tooltip: list[alt.Tooltip],
 ) -> list[alt.Chart]:
     """Return layers with one step for each bin, and those of the pointer; flows with few bins have points."""
-    base = alt.Chart(data).encode(x=time_axis(bins), y=height, detail="flow:N")
+    base = alt.Chart(data).encode(x=time_axis(bins), y=height, detail=alt.Detail("flow:N"))
     line = base.mark_line(interpolate="step", strokeWidth=1.6)
     return [
         *coloured(line, legend, 1),

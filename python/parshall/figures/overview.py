@@ -1,6 +1,6 @@
 """All figures of one log, in the order of a report."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from parshall.figures import cwnd, loss, rtt, throughput
 from parshall.figures.figure import Figure
@@ -24,8 +24,8 @@ def figures_of(
     *,
     axis_ns: tuple[int, int] | None = None,
     names: Collection[str] = FIGURES,
-) -> list[Figure]:
-    """Return the figures of a log.
+) -> Iterator[Figure]:
+    """Make the figures of a log, one by one.
 
     Parameters
     ----------
@@ -38,28 +38,28 @@ def figures_of(
     names : collection of str
         The figures to draw, of `FIGURES`.
 
-    Returns
-    -------
-    list of Figure
-        Empty for a log without records of full sockets; only throughput when no flow sent payload.
+    Yields
+    ------
+    Figure
+        None for a log without records of full sockets; only throughput when no flow sent payload.
     """
     if not reduction.drawn:
-        return []
+        return
     omitted = reduction.table["records"].count() - len(reduction.drawn)
     note = f" (of {omitted + len(reduction.drawn):,}: those with the most records)" if omitted else ""
-    found = [_throughput(reduction, legend, axis_ns, note)] if throughput.NAME in names else []
+    if throughput.NAME in names:
+        yield _throughput(reduction, legend, axis_ns, note)
     if not reduction.senders:
-        return found
+        return
     bins = reduction.bins(STATE_BINS, ROWS_MAX, axis_ns)
     for figure in (each for each in (cwnd, rtt) if each.NAME in names):
         reduced = figure.reduce(reduction, bins)
         if not reduced.is_empty():
-            found.append(figure.draw(reduced, legend.subset(reduced["flow"], note), bins))
+            yield figure.draw(reduced, legend.subset(reduced["flow"], note), bins)
     if loss.NAME in names:
         retransmissions = loss.reduce(reduction, bins)
         changes = loss.changes(reduction, bins)
-        found.append(loss.draw(retransmissions, changes, legend.subset(retransmissions["flow"], note), bins))
-    return found
+        yield loss.draw(retransmissions, changes, legend.subset(retransmissions["flow"], note), bins)
 
 
 def _throughput(reduction: Reduction, legend: Legend, axis_ns: tuple[int, int] | None, note: str) -> Figure:

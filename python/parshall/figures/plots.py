@@ -121,13 +121,13 @@ class LogPlots:
     def _figure(self, name: str, flows: _Flows) -> "alt.TopLevelMixin":
         chosen = None if flows is None else (flows,) if isinstance(flows, int) else tuple(flows)
         reduction, legend = self._reduction(chosen)
-        found = figures_of(reduction, legend, names=(name,))
-        if not found:
+        found = next(figures_of(reduction, legend, names=(name,)), None)
+        if found is None:
             which = "the log" if chosen is None else f"flow {', '.join(map(str, chosen))}"
             raise UsageError(
                 f"{which}: has no data for the figure {name}; windows and round trips are of flows that sent"
             )
-        return _chart(found[0].chart)
+        return _chart(found.chart)
 
     def _reduction(self, flows: tuple[int, ...] | None) -> tuple[Reduction, Legend]:
         if flows not in self._reduced:

@@ -241,7 +241,7 @@ def _bars(reduced: SequenceNumbers, scale: alt.Scale) -> alt.Chart:
     bars: alt.Chart = (
         alt.Chart(rows_of(reduced.data.with_columns(kind=pl.lit(_SENT))))
         .mark_rule(strokeWidth=2, strokeCap="square", clip=True)
-        .encode(x=time_axis(reduced.bins), y=_axis("low", scale), y2="high:Q", tooltip=_tooltip("low", "high"))
+        .encode(x=time_axis(reduced.bins), y=_axis("low", scale), y2=alt.Y2("high:Q"), tooltip=_tooltip("low", "high"))
     )
     return bars
 

@@ -195,7 +195,7 @@ def _published(figure: dict[str, Any], x: alt.X, y: alt.Y, kind: str) -> list[al
             align=align, dx=8 if is_only else 0, dy=0 if is_only else dy, color=_PUBLISHED, fontSize=11
         )
         if ends:
-            texts.append(marks.encode(x=x, y=y, text="line:N"))
+            texts.append(marks.encode(x=x, y=y, text=alt.Text("line:N")))
     # Two points are no curve.
     curves = [point for point in figure["published"] if numbers.count(point["line"]) > 2]
     return [

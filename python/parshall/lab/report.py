@@ -16,7 +16,8 @@ from parshall.lab.comparison import compare
 from parshall.lab.drawing import begins_at, draw, hidden, split
 from parshall.lab.evaluation import EVALUATION
 from parshall.lab.study import Finding
-from parshall.report.document import check_destination, render, start_drawing, write_document
+from parshall.report.document import check_destination, render, write_document
+from parshall.report.images import Images
 
 
 def read_evaluation(directory: Path) -> dict[str, Any]:
@@ -66,7 +67,13 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
     """
     bundles = [Bundle.open(directory) for directory in directories]
     check_destination(output or bundles[-1].directory)
-    start_drawing()
+    with Images() as images:
+        return _written(bundles, directories, output, title, images)
+
+
+def _written(
+    bundles: list[Bundle], directories: Sequence[Path], output: Path | None, title: str | None, images: Images
+) -> Path:
     evaluations = [read_evaluation(directory) for directory in directories]
     bundle, evaluation = bundles[-1], evaluations[-1]
     resume = f"write its evaluation again: parshall lab resume {bundle.directory}"
@@ -75,9 +82,11 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
         if len(bundles) == 2:
             comparison = compare(bundles[0], evaluations[0], bundles[1], evaluations[1])
         figures = _drawn(evaluation["figures"])
+        for figure in figures:
+            if figure["specification"]:
+                images.add(Path(figure["name"]).name, figure["specification"])
         page = _render(title or evaluation["title"], bundle, evaluation, figures, comparison)
-        drawn = [(Path(figure["name"]).name, figure["specification"]) for figure in figures if figure["specification"]]
-    return write_document(output or bundle.directory, page, drawn)
+    return write_document(output or bundle.directory, page, images)
 
 
 def _drawn(figures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

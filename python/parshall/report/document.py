@@ -1,14 +1,10 @@
 """What all reports share: a self-contained HTML page, and every figure beside it as PNG and SVG."""
 
-import contextlib
 import itertools
 import json
 import os
-import re
 import shlex
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -17,30 +13,17 @@ from typing import Any
 
 import jinja2
 import vl_convert
+from altair.utils.schemapi import debug_mode
 from markupsafe import Markup
 
-from parshall.errors import ParshallError, UsageError, file_error, printable
-from parshall.figures.figure import DARK
-from parshall.figures.frame import POINTER_LAYER
-from parshall.host.input_file import brief
+from parshall.errors import UsageError, file_error, printable
+from parshall.figures.figure import DARK, Figure
 from parshall.host.whole_file import write_whole
 from parshall.report.account import hook_accounts, total
 from parshall.report.former import files_of, list_line, remove_files
+from parshall.report.images import FIGURE_DIRECTORY, Images, stacked
 
 PAGE = "report.html"
-FIGURE_DIRECTORY = "figures"
-_PNG_SCALE = 2.0
-# No figure of ours is nearly as large.
-_LONGEST_PX = 20_000
-# An escape of JSON: of characters that XML has (one more by a pair of surrogates), or of another.
-_ESCAPE = re.compile(
-    r"""(?P<good>\\(?: [^ubf]
-                     | ud[89ab]..\\ud[c-f]..
-                     | u(?!00[01]|d[89a-f]|fff[ef])....))
-        | \\(?: u.... | [bf])""",
-    re.VERBOSE,
-)
-_MARK = re.compile(r'<path [^>]* opacity="[^>]*>')
 _VEGA = Path(__file__).with_name("page") / "vega.js"
 # The page's own sections.
 TOGETHER = "together"
@@ -71,12 +54,12 @@ def check_destination(directory: Path) -> None:
 def write_document(
     directory: Path,
     page: str,
-    figures: Iterable[tuple[str, Mapping[str, Any]]],
+    images: Images,
     *,
     others: Mapping[str, str] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Write a page, its figures into `FIGURE_DIRECTORY`, and other files beside it; return the page's path.
+    """Write a page, its figures' images into `FIGURE_DIRECTORY`, and other files beside it; return the page's path.
 
     Files of a former report in this directory that this one lacks are removed, unless they were changed.
 
@@ -86,8 +69,8 @@ def write_document(
         Where to; created if needed.
     page : str
         The HTML.
-    figures : iterable of tuple
-        File name without suffix, and Vega-Lite specification.
+    images : Images
+        Those of the page's figures.
     others : mapping, optional
         Texts by their file names.
     progress : callable
@@ -105,7 +88,7 @@ def write_document(
         files: dict[str, str | bytes] = dict(others or {})
         for name, text in files.items():
             write_whole(Path(name), text, below=directory)
-        files |= _write_images(directory, list(figures), progress)
+        files |= images.write(directory, progress)
         # Last, since it refers to the others.
         write_whole(Path(PAGE), f"{page.rstrip()}\n{list_line(files)}", below=directory)
         remove_files(directory, former, files)
@@ -116,112 +99,16 @@ def write_document(
     return path
 
 
-def _write_images(
-    directory: Path, figures: list[tuple[str, Mapping[str, Any]]], progress: Callable[[str], None]
-) -> dict[str, str | bytes]:
-    """Write each figure as SVG and PNG; return both by their names below the directory."""
-    # Pixels are made while the next figure is drawn.
-    pool = ThreadPoolExecutor(1)
-    written: dict[str, str | bytes] = {}
-    try:
-        pixels = {}
-        for number, (name, specification) in enumerate(figures, 1):
-            progress(f"drawing figure {number} of {len(figures)}")
-            with _naming(name):
-                drawing = vl_convert.vegalite_to_svg(_drawable(_still(specification)))
-            written[f"{FIGURE_DIRECTORY}/{name}.svg"] = drawing
-            write_whole(Path(f"{FIGURE_DIRECTORY}/{name}.svg"), drawing, below=directory)
-            pixels[name] = pool.submit(_pixels, drawing)
-        for name, made in pixels.items():
-            with _naming(name):
-                content = made.result()
-            written[f"{FIGURE_DIRECTORY}/{name}.png"] = content
-            write_whole(Path(f"{FIGURE_DIRECTORY}/{name}.png"), content, below=directory)
-        return written
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Name the figure that cannot be drawn."""
-    try:
-        yield
-    except (ValueError, RuntimeError) as error:
-        # Titles of others are parts of expressions of the library.
-        reason = brief(str(error).partition("\n")[0])
-        raise ParshallError(f"figure {name}: cannot be drawn ({reason}); the file that it shows is damaged") from None
-
-
-def start_drawing() -> None:
-    """Start what draws images, which takes a second, while logs are read."""
-    threading.Thread(target=vl_convert.vegalite_to_svg, args=({"mark": "point"},), daemon=True).start()
-
-
-def image_of(specification: Mapping[str, Any], suffix: str) -> str | bytes:
-    """Return a figure as SVG, or as PNG with two pixels for each of the figure's: sharp in print and on screens."""
-    drawing = vl_convert.vegalite_to_svg(_drawable(_still(specification)))
-    return drawing if suffix == ".svg" else _pixels(drawing)
-
-
-def _pixels(drawing: str) -> bytes:
-    size = re.match(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', drawing)
-    if size and max(map(float, size.groups())) > _LONGEST_PX:
-        raise ValueError(f"it would have {size[1]} x {size[2]} pixels")
-    return vl_convert.svg_to_png(_MARK.sub(_flat, drawing), scale=_PNG_SCALE)
-
-
-def _flat(mark: re.Match[str]) -> str:
-    """Return a mark that has only a fill or only a stroke with the opacity of that.
-
-    It looks the same. Of a mark with an opacity of its own, an image of its own would be made, and laid over the rest.
-    """
-    text = mark[0]
-    paints = [name for name in ("fill", "stroke") if f' {name}="' in text and f' {name}="none"' not in text]
-    return text.replace(' opacity="', f' {paints[0]}-opacity="') if len(paints) == 1 else text
-
-
-def _drawable(specification: Mapping[str, Any]) -> str:
-    """Return a specification as JSON, without characters that SVG cannot have: one of them ends the process.
-
-    Texts of others are in it: names of processes and files, addresses of a log.
-    """
-    return _ESCAPE.sub(_shown_escape, json.dumps(specification))
-
-
-def _shown_escape(escape: re.Match[str]) -> str:
-    """Return an escape of JSON, or, of a character that XML does not have, the letters that show it."""
-    return escape[0] if escape["good"] else "\\" + escape[0]
-
-
-def _still(specification: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the specification without what only a page needs: the invisible layer for the pointer, and the zoom.
-
-    With a zoom, each line is clipped by itself, and an image of 200 lines takes eight seconds in place of one.
-    """
-    still = _stacked(specification)
-    if "params" in still:
-        still["params"] = [each for each in still["params"] if each.get("bind") != "scales"]
-    if "layer" in still:
-        still["layer"] = [layer for layer in still["layer"] if layer.get("name") != POINTER_LAYER]
-    return still
-
-
-def _stacked(specification: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the specification with its legends below each other: beside each other, they leave a narrow page.
-
-    Vega has this setting; Vega-Lite's schema does not know it.
-    """
-    config = specification.get("config", {})
-    legend = {**config.get("legend", {}), "layout": {"top": {"direction": "vertical", "anchor": "start"}}}
-    return {**specification, "config": {**config, "legend": legend}}
-
-
-def figures_in(parts: Iterable[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return names and specifications of the figures of a page's parts, each of which has ``id`` and ``figures``."""
-    return [
-        (f"{part['id']}-{figure.name}", specification) for part in parts for figure, specification in part["figures"]
-    ]
+def specified(identity: str, figures: Iterable[Figure], images: Images) -> list[tuple[Figure, dict[str, Any]]]:
+    """Return the figures of a part of the page with their specifications; begin to draw each when it is made."""
+    found = []
+    # The tests hold figures against Vega-Lite's schema, which takes longer here than all else that draws them.
+    with debug_mode(False):
+        for figure in figures:
+            specification = figure.chart.to_dict(validate=False)
+            images.add(f"{identity}-{figure.name}", specification)
+            found.append((figure, specification))
+    return found
 
 
 def _shown(value: Any) -> Any:
@@ -274,7 +161,7 @@ def render(
 def as_data(specification: Mapping[str, Any]) -> Markup:
     """Return JSON for a ``script`` element, with ``<`` escaped."""
     # The page has its own headings and captions; only separate files show the title.
-    bare = {key: value for key, value in _stacked(specification).items() if key != "title"}
+    bare = {key: value for key, value in stacked(specification).items() if key != "title"}
     return Markup(json.dumps(bare, ensure_ascii=True).replace("<", "\\u003c"))
 
 

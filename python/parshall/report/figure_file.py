@@ -7,7 +7,8 @@ import altair as alt
 from altair.utils.schemapi import debug_mode
 
 from parshall.host.whole_file import write_whole
-from parshall.report.document import image_of, render
+from parshall.report.document import render
+from parshall.report.images import image_of
 
 SUFFIXES = (".html", ".png", ".svg")
 

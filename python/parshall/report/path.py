@@ -17,15 +17,8 @@ from parshall.instruments.path.histograms import PathHistograms
 from parshall.instruments.path.stages import WHOLE
 from parshall.instruments.path.text import estimate_text
 from parshall.report.account import Account, hook_accounts, total
-from parshall.report.document import (
-    check_destination,
-    figures_in,
-    identities,
-    part_of,
-    render,
-    start_drawing,
-    write_document,
-)
+from parshall.report.document import check_destination, identities, part_of, render, specified, write_document
+from parshall.report.images import Images
 
 if TYPE_CHECKING:
     from parshall.instruments.path.log import PathLog
@@ -79,25 +72,26 @@ def write_report(
         raise UsageError("no log: name at least one")
     directory = Path(directory)
     check_destination(directory)
-    if images:
-        start_drawing()
-    parts = [
-        _part(name, identity, log, progress)
-        for (name, log), identity in zip(logs.items(), identities(logs), strict=True)
-    ]
-    progress("drawing")
-    with naming_damage([log.path for log in logs.values()], _MAKE_AGAIN):
-        page = _render(title, parts)
-    return write_document(directory, page, figures_in(parts) if images else (), progress=progress)
+    with Images(is_wanted=images) as drawn:
+        parts = [
+            _part(name, identity, log, drawn, progress)
+            for (name, log), identity in zip(logs.items(), identities(logs), strict=True)
+        ]
+        progress("drawing")
+        with naming_damage([log.path for log in logs.values()], _MAKE_AGAIN):
+            page = _render(title, parts)
+        return write_document(directory, page, drawn, progress=progress)
 
 
-def _part(name: str, identity: str, log: "Measured", progress: Callable[[str], None]) -> dict[str, Any]:
+def _part(name: str, identity: str, log: "Measured", images: Images, progress: Callable[[str], None]) -> dict[str, Any]:
     """Return the data of the page for one log, or for histograms."""
     with naming_damage([log.path], _MAKE_AGAIN):
-        return _described(name, identity, log, progress)
+        return _described(name, identity, log, images, progress)
 
 
-def _described(name: str, identity: str, log: "Measured", progress: Callable[[str], None]) -> dict[str, Any]:
+def _described(
+    name: str, identity: str, log: "Measured", images: Images, progress: Callable[[str], None]
+) -> dict[str, Any]:
     if isinstance(log, PathHistograms):
         reduced = reduce_histograms(log.summary)
     else:
@@ -107,7 +101,7 @@ def _described(name: str, identity: str, log: "Measured", progress: Callable[[st
     texts = sentences(reduced, hooks, log.ledger, complete=log.complete, is_balanced=not wrong)
     return part_of(name, identity, log, reduced.begin_ns) | {
         "sentences": [*texts, *_unseen(log)],
-        "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(reduced)],
+        "figures": specified(identity, figures_of(reduced), images),
         "times": reduced.times.to_dicts(),
         "paths": reduced.paths.to_dicts(),
         "findings": wrong,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow.compute as pc
-from altair.utils.schemapi import debug_mode
 
 from parshall.errors import UsageError
 from parshall.figures import Legend, Reduction, figures_of, legends, reduction, together
@@ -18,13 +17,13 @@ from parshall.report.account import Account, findings, flow_accounts, flow_total
 from parshall.report.document import (
     TOGETHER,
     check_destination,
-    figures_in,
     identities,
     part_of,
     render,
-    start_drawing,
+    specified,
     write_document,
 )
+from parshall.report.images import Images
 from parshall.report.links import links
 from parshall.report.retransmissions import cause_rows, of_listed
 
@@ -161,8 +160,18 @@ def write_report(
         raise UsageError("no log: name at least one")
     directory = Path(directory)
     check_destination(directory)
-    if images:
-        start_drawing()
+    with Images(is_wanted=images) as drawn:
+        return _written(logs, directory, title, testbed, drawn, progress)
+
+
+def _written(
+    logs: Mapping[str, "Log | Digest"],
+    directory: Path,
+    title: str,
+    testbed: Mapping[str, Any] | None,
+    images: Images,
+    progress: Callable[[str], None],
+) -> Path:
     digests = [
         log if isinstance(log, Digest) else digest(log, _named(f"reading {name}", progress))
         for name, log in logs.items()
@@ -171,24 +180,20 @@ def write_report(
     progress("drawing")
     names = legends(reductions)
     axis_ns = shared_axis_ns(reductions)
-    # The tests hold figures against Vega-Lite's schema, which takes longer here than all else that draws them.
     are_many = len(digests) > LOGS_MAX
     drawn = set(sorted(range(len(digests)), key=lambda at: -reductions[at].counted_bytes)[:LOGS_MAX])
-    with debug_mode(False):
-        parts = [
-            _part(name, identity, each, legend, axis_ns, of_many=len(digests) if are_many else None)
-            for name, each, identity, legend in zip(logs, digests, identities(logs), names, strict=True)
-        ]
-        named = list(zip(logs, digests, strict=True))
-        chosen = {name: each.lines for number, (name, each) in enumerate(named) if number in drawn}
-        both = together.figures_of(chosen, omitted=len(logs) - len(chosen)) if len(logs) > 1 else []
-        overlaid = {"id": TOGETHER, "figures": [(each, each.chart.to_dict(validate=False)) for each in both]}
+    parts = [
+        _part(name, identity, each, legend, axis_ns, images, of_many=len(digests) if are_many else None)
+        for name, each, identity, legend in zip(logs, digests, identities(logs), names, strict=True)
+    ]
+    named = list(zip(logs, digests, strict=True))
+    chosen = {name: each.lines for number, (name, each) in enumerate(named) if number in drawn}
+    both = together.figures_of(chosen, omitted=len(logs) - len(chosen)) if len(logs) > 1 else []
+    overlaid = {"id": TOGETHER, "figures": specified(TOGETHER, both, images)}
     overview = _overview(parts, digests) if len(parts) > 2 else []
     page = _render(title, parts, overlaid, overview, testbed)
     tables = {part["flows_file"]: part["flow_table"].write_csv() for part in parts if part["flows_file"]}
-    return write_document(
-        directory, page, figures_in([*parts, overlaid]) if images else (), others=tables, progress=progress
-    )
+    return write_document(directory, page, images, others=tables, progress=progress)
 
 
 def _named(what: str, progress: Callable[[str], None]) -> Callable[[str], None]:
@@ -213,6 +218,7 @@ def _part(
     log: Digest,
     legend: Legend,
     axis_ns: tuple[int, int] | None,
+    images: Images,
     *,
     of_many: int | None,
 ) -> dict[str, Any]:
@@ -244,10 +250,7 @@ def _part(
         ),
         "flows_sentence": summary.flows_sentence(reduced, legend.labels),
         "is_drawn": of_many is None,
-        "figures": [
-            (figure, figure.chart.to_dict(validate=False))
-            for figure in (figures_of(reduced, legend, axis_ns=axis_ns) if of_many is None else ())
-        ],
+        "figures": specified(identity, figures_of(reduced, legend, axis_ns=axis_ns) if of_many is None else (), images),
         "flows": _rows(shown, legend),
         "flow_table": table.sort("bytes", descending=True, nulls_last=True, maintain_order=True),
         "full_listeners": log.full_listeners,

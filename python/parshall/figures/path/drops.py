@@ -48,7 +48,7 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction) -> Figure:
                 sort=places,
                 legend=alt.Legend(title="dropped after stage"),
             ),
-            order="order:Q",
+            order=alt.Order("order:Q"),
             tooltip=["reason:N", "place:N", alt.Tooltip("packets:Q", format=",")],
         )
     )

@@ -69,7 +69,7 @@ def _panel(
         .mark_rect(color=BAR, strokeWidth=0)
         .encode(
             x=x,
-            x2="until_ns:Q",
+            x2=alt.X2("until_ns:Q"),
             y=y,
             y2=alt.datum(0),
             tooltip=[

@@ -88,7 +88,7 @@ def _panel(reduced: pl.DataFrame, reduction: PathReduction, path: str, stage: st
     tooltip = [alt.Tooltip("time_s:Q", title="time (s)"), alt.Tooltip("time_ns:Q", title="ns", format=",")]
     points = alt.Chart(rows_of(longest)).mark_point(size=16, color=_OUTLIER, strokeWidth=1)
     return alt.layer(
-        base.mark_area(color=BAR, opacity=0.25).encode(y=y("low_ns"), y2="high_ns:Q"),
+        base.mark_area(color=BAR, opacity=0.25).encode(y=y("low_ns"), y2=alt.Y2("high_ns:Q")),
         base.mark_line(color=BAR, strokeWidth=1.6).encode(y=y("median_ns")),
         points.encode(x=x, y=y("time_ns"), tooltip=tooltip),
     ).properties(width=WIDTH_PX - 100, height=_PANEL_PX)

@@ -71,14 +71,14 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
         alt.Tooltip("packets:Q", format=","),
     ]
     bars = base.mark_bar(stroke=PAPER, strokeWidth=1.2).encode(
-        x=x, x2="until_percent:Q", y=y, color=colour, tooltip=tooltip
+        x=x, x2=alt.X2("until_percent:Q"), y=y, color=colour, tooltip=tooltip
     )
     ink = (
         alt.when(alt.FieldOneOfPredicate("stage", dark_stages(colours)))
         .then(alt.value(ON_FILL))
         .otherwise(alt.value(ON_PALE_FILL))
     )
-    names = base.mark_text(fontSize=12).encode(x=alt.X("middle_percent:Q"), y=y, text="label:N", color=ink)
+    names = base.mark_text(fontSize=12).encode(x=alt.X("middle_percent:Q"), y=y, text=alt.Text("label:N"), color=ink)
     counts = reduced.group_by("percentile", maintain_order=True).agg(pl.col("packets").first())
     packets = ", ".join(f"{count:,}" for count in counts["packets"])
     packets += " packet" if packets == "1" else " packets"
