@@ -7,7 +7,7 @@ of a forecast is another stretch: with a state as those were, packets by chance,
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from parshall.router.network import calibrated, network
 from parshall.router.prediction import QUANTILES, latencies_ns, predict
 from parshall.router.sender import drawn_stalls
 from parshall.router.traffic import Traffic
-from parshall.router.trials import correction
+from parshall.router.trials import Correction, correction
 from parshall.statistics.summary import share_interval
 
 CONFIDENCE = 0.9
@@ -138,15 +138,27 @@ class Forecast:
     values : dict of str to numpy.ndarray
         Shape (draws,), each: quantiles of the latency, microseconds (`NAMES`; infinite where no packet left); ``lost``,
         the share of the packets, at least what `forecast` says is beyond the capacity.
+    corrections : dict of str to Correction or None
+        By the names of quantiles: those by the trials of the calibration.
     """
 
     values: dict[str, np.ndarray]
+    corrections: dict[str, Correction | None] = field(default_factory=dict)
 
     def interval(self, name: str) -> tuple[float, float, float]:
         """Return low end, median and high end: another stretch lies between the ends with `CONFIDENCE`."""
+        # A higher quantile is no smaller.
+        up_to = NAMES[: NAMES.index(name) + 1] if name in NAMES else (name,)
+        low, middle, high = zip(*map(self._interval, up_to), strict=True)
+        return max(low), max(middle), max(high)
+
+    def _interval(self, name: str) -> tuple[float, float, float]:
         ordered = np.sort(self.values[name])
+        middle = float(np.median(ordered))
+        if correction := self.corrections.get(name):
+            return correction.of(middle)
         rank = max(1, round((1 - CONFIDENCE) / 2 * (len(ordered) + 1)))
-        return float(ordered[rank - 1]), float(np.median(ordered)), float(ordered[-rank])
+        return float(ordered[rank - 1]), middle, float(ordered[-rank])
 
     def holding(self, limits: Limits) -> tuple[int, int]:
         """Return in how many stretches limits hold, and of how many."""
@@ -236,13 +248,9 @@ def forecast_of(
             quantiles_us = np.quantile(latencies_us, QUANTILES).tolist() if len(latencies_us) else [math.inf] * 3
             yield quantiles_us, 1 - len(latencies_us) / predicted.num_rows
 
-    found = _collected(stretches()).values
-    load, least_us = load_of(calibration, arrivals), np.zeros(draws)
-    for name in NAMES:
-        own = correction(calibration.trials, load, name, CONFIDENCE)
-        # A higher quantile is no smaller.
-        found[name] = least_us = np.maximum(least_us, own.of(found[name]))
-    return Forecast(found)
+    load = load_of(calibration, arrivals)
+    corrections = {name: correction(calibration.trials, load, name, CONFIDENCE) for name in NAMES}
+    return replace(_collected(stretches()), corrections=corrections)
 
 
 def load_of(calibration: Calibration, arrivals: pyarrow.Table) -> float:
