@@ -6,6 +6,7 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+import numpy as np
 import pytest
 from test_lab_decides import STUDY, TEXT, Here
 
@@ -18,7 +19,7 @@ from parshall.lab.laboratory import resume, run
 from parshall.lab.programs import PARSHALL
 from parshall.lab.report import write_report
 from parshall.lab.run import Run
-from parshall.lab.sides import before_of, equal, text_of_equal
+from parshall.lab.sides import before_of, equal, false_verdicts, text_of_equal
 from parshall.statistics import share_interval
 
 # Fewer pairs decide nothing.
@@ -167,6 +168,25 @@ def test_equal_levels_are_compared_two_by_two(tmp_path: Path) -> None:
     # `resume` makes the same study from the text of the bundle.
     again = resume(tmp_path / "out", site=Here())
     assert again.about["plan"] == bundle.about["plan"]
+
+
+@pytest.mark.parametrize("are_alike", [True, False])
+def test_the_share_of_false_verdicts_has_an_interval_that_holds(are_alike: bool) -> None:
+    """One thing disturbs all three measures of a run, or each has its own."""
+    random, share, held = np.random.default_rng(1), 0.2, 0
+    for _ in range(1000):
+        different = random.random((40, 1 if are_alike else 3)) < share
+        rows = [
+            {"copies": [2 * at, 2 * at + 1], "measure": name, "sign": int(different[at, number % different.shape[1]])}
+            for at in range(40)
+            for number, name in enumerate("abc")
+        ]
+        found = false_verdicts(rows)
+        assert (found["compared"], found["pairs"]) == (120, 40)
+        held += found["low"] <= share <= found["high"]
+    # As of 120 cases, 83 % would hold where all are alike.
+    assert held >= 940
+    assert false_verdicts([]) == {"compared": 0, "pairs": 0, "false": 0, "low": 0.0, "high": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,10 @@ def test_equal_levels_are_compared_and_the_rate_of_false_verdicts_is_said(plain:
     done = lab("check", plain, "-o", tmp_path / "out", "--copies", "2", "--repeats", "3")
     assert done.returncode == 0, done.stderr
     # One packet is sent in each run: what was received is the same always, with the resolution of a count.
-    assert "of 1 comparison of equal levels 0 are called different (0.0%, 95 % interval 0.0% to 97.5%" in done.stdout
+    assert (
+        "of 1 comparison of 1 pair of equal levels 0 are called different (0.0%, 95 % interval 0.0% to 97.5%"
+        in done.stdout
+    )
     assert (tmp_path / "out/report.html").exists()
     assert lab("check", plain, "--copies", "3").stderr.startswith("parshall: lab: --copies 3: expected an even number")
 

@@ -221,9 +221,9 @@ def check_laboratory(
     as_json: options.Json = False,
 ) -> int:
     """Measure equal levels of a study, and show how often they are called different."""
-    from parshall.lab.sides import equal, text_of_equal
+    from parshall.lab.sides import equal, false_verdicts, text_of_equal
     from parshall.lab.study import load
-    from parshall.statistics import PAIRS_MIN, share_interval
+    from parshall.statistics import PAIRS_MIN
     from parshall.studies import path_of
 
     if repeats < PAIRS_MIN:
@@ -238,16 +238,14 @@ def check_laboratory(
         text = text_of_equal(path.read_text(), copies)
         bundle = _run_one(made, text, directory, how | {"budget_s": None, "is_built_in": False}, quiet, stopping)
         done = _finish(bundle, made, quiet, as_json, is_stopped=stopping.is_requested())
-    compared = done["equal"]
-    false = sum(row["sign"] != 0 for row in compared)
-    low, high = share_interval(false, len(compared))
-    done |= {"compared": len(compared), "false": false, "low": low, "high": high}
+    done |= (found := false_verdicts(done["equal"]))
     if as_json:
         print(json.dumps(done))
-    elif compared:
+    elif compared := found["compared"]:
         show(
-            f"of {many(len(compared), 'comparison')} of equal levels {false} are called different "
-            f"({false / len(compared):.1%}, 95 % interval {low:.1%} to {high:.1%}; 5 % is what the verdicts promise)"
+            f"of {many(compared, 'comparison')} of {many(found['pairs'], 'pair')} of equal levels {found['false']} are "
+            f"called different ({found['false'] / compared:.1%}, 95 % interval {found['low']:.1%} to "
+            f"{found['high']:.1%}; 5 % is what the verdicts promise); with more --copies the interval is narrower"
         )
     else:
         show("no comparison of equal levels: each was measured fewer than three times, or is at the end of its scale")

@@ -11,6 +11,7 @@ from parshall.errors import UsageError
 from parshall.host.input_file import brief
 from parshall.lab.programs import PARSHALL
 from parshall.lab.study import Level, Program, Setting, Study, load
+from parshall.statistics import share_interval
 
 # The text of the other study in a bundle.
 AGAINST = "against.py"
@@ -122,6 +123,27 @@ def equal(study: Study, copies: int) -> Study:
 def text_of_equal(text: str, copies: int) -> str:
     """Return the text of the study that `equal` makes, for its bundle."""
     return f"{text}\n\nfrom parshall.lab.sides import equal\n\nstudy = equal(study, {copies})\n"
+
+
+def false_verdicts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return how many comparisons of equal levels are called different, with the 95 % interval of their share.
+
+    One thing may disturb all measures of a run, so they count as many as pairs of copies.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        ``equal`` of an evaluation.
+
+    Returns
+    -------
+    dict
+        ``compared``, ``pairs``, ``false``; ``low`` and ``high`` of the share.
+    """
+    false = sum(row["sign"] != 0 for row in rows)
+    pairs = len({tuple(row["copies"]) for row in rows})
+    low, high = share_interval(false * pairs / max(1, len(rows)), pairs)
+    return {"compared": len(rows), "pairs": pairs, "false": false, "low": low, "high": high}
 
 
 def pairs_of_copies(levels: Sequence[Level]) -> list[tuple[Level, Level]]:

@@ -84,6 +84,8 @@ class LabCheckOutput(StudyOutput):
 
     compared: int
     """Comparisons of equal levels."""
+    pairs: int
+    """Pairs of equal levels, each compared by each measure: the interval is that of so many cases."""
     false: int
     """Of these, called different."""
     low: float

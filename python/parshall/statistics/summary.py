@@ -56,8 +56,12 @@ def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = CONF
     return float(data.mean() - half), float(data.mean() + half)
 
 
-def share_interval(count: int, of: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the confidence interval of a share (Clopper and Pearson, 1934); 0 to 1 of nothing."""
+def share_interval(count: float, of: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the confidence interval of a share (Clopper and Pearson, 1934); 0 to 1 of nothing.
+
+    Cases that come in groups, all of a group alike in the worst case, are as many as groups: then both numbers are
+    those of the cases over the cases of a group (Korn and Graubard, Survey Methodology 24, 1998).
+    """
     if of == 0:
         return 0.0, 1.0
     from scipy import special
