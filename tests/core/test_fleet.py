@@ -313,8 +313,8 @@ def made_fleet(tmp_path: Path, url: str | Path, hosts: int = 3) -> dict[str, Pat
 @pytest.fixture
 def without_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let reports be pages only: tests of reports have their images, which take seconds."""
-    monkeypatch.setattr(images.Images, "add", lambda *_: None)
-    monkeypatch.setattr(images, "start_drawing", lambda: None)
+    begin = images.Images.__init__
+    monkeypatch.setattr(images.Images, "__init__", lambda self, **_: begin(self, is_wanted=False))
 
 
 def without_times(page: Path) -> str:

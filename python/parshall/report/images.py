@@ -1,9 +1,10 @@
-"""The figures of a report as PNG and SVG, drawn while the rest of the report is made."""
+"""The figures of a report as PNG and SVG, drawn by a process of their own while the rest of the report is made."""
 
 import contextlib
 import json
 import re
-import threading
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ FIGURE_DIRECTORY = "figures"
 _PNG_SCALE = 2.0
 # No figure of ours is nearly as large.
 _LONGEST_PX = 20_000
+_MARK = re.compile(r'<path [^>]* opacity="[^>]*>')
 # An escape of JSON: of characters that XML has (one more by a pair of surrogates), or of another.
 _ESCAPE = re.compile(
     r"""(?P<good>\\(?: [^ubf]
@@ -27,16 +29,24 @@ _ESCAPE = re.compile(
         | \\(?: u.... | [bf])""",
     re.VERBOSE,
 )
-_MARK = re.compile(r'<path [^>]* opacity="[^>]*>')
+# What `start_drawing` started, until `Images` takes it.
+_started: list[subprocess.Popen[bytes]] = []
 
 
 def start_drawing() -> None:
-    """Start what draws images, which takes half a second, while libraries are loaded and logs are read."""
-    threading.Thread(target=vl_convert.vegalite_to_svg, args=({"mark": "point"},), daemon=True).start()
+    """Start what draws images, which takes half a second, before libraries are loaded and logs are read."""
+    if not _started:
+        # By itself: the library that draws holds Python's lock, and a character that SVG cannot have ends its process.
+        command = [sys.executable, "-m", "parshall.report.drawer"]
+        _started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+
+
+class _EndedError(Exception):
+    """The process that draws ended."""
 
 
 class Images:
-    """The images of figures: each is drawn beside what its process does next, and `write` waits for all.
+    """The images of figures: each is drawn beside what this process does next, and `write` waits for all.
 
     Leaving the context ends what is not drawn yet.
 
@@ -47,18 +57,18 @@ class Images:
     """
 
     def __init__(self, *, is_wanted: bool = True) -> None:
-        self._is_wanted = is_wanted
+        self._process: subprocess.Popen[bytes] | None = None
         if is_wanted:
             start_drawing()
-        # Pixels are made while the next figure is drawn.
-        self._drawers, self._painters = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
-        self._begun: dict[str, tuple[Future[str], Future[bytes]]] = {}
+            self._process = _started.pop()
+        # It waits for answers.
+        self._asking = ThreadPoolExecutor(1)
+        self._begun: dict[str, Future[str]] = {}
 
     def add(self, name: str, specification: Mapping[str, Any]) -> None:
         """Begin to draw one more: its file name without suffix, and its Vega-Lite specification."""
-        if self._is_wanted:
-            drawing = self._drawers.submit(_drawn, specification)
-            self._begun[name] = drawing, self._painters.submit(lambda: _pixels(drawing.result()))
+        if self._process is not None:
+            self._begun[name] = self._asking.submit(_drawn, self._process, _drawable(specification))
 
     def write(self, directory: Path, progress: Callable[[str], None]) -> dict[str, str | bytes]:
         """Write each figure as SVG and PNG below a directory; return both by their names there.
@@ -71,11 +81,13 @@ class Images:
             A file cannot be written.
         """
         written: dict[str, str | bytes] = {}
-        for number, (name, futures) in enumerate(self._begun.items(), 1):
+        for number, (name, future) in enumerate(self._begun.items(), 1):
             progress(f"drawing figure {number} of {len(self._begun)}")
-            for suffix, future in zip(("svg", "png"), futures, strict=True):
-                with _naming(name):
-                    content = future.result()
+            with _naming(name):
+                drawing = future.result()
+                # Pixels are made while the next figure is drawn.
+                pixels = _pixels(drawing)
+            for suffix, content in (("svg", drawing), ("png", pixels)):
                 written[f"{FIGURE_DIRECTORY}/{name}.{suffix}"] = content
                 write_whole(Path(f"{FIGURE_DIRECTORY}/{name}.{suffix}"), content, below=directory)
         return written
@@ -84,13 +96,20 @@ class Images:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pool in (self._drawers, self._painters):
-            pool.shutdown(wait=False, cancel_futures=True)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._asking.shutdown(cancel_futures=True)
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                # What was not written yet has no reader.
+                with contextlib.suppress(OSError):
+                    pipe.close()  # type: ignore[union-attr]
 
 
 def image_of(specification: Mapping[str, Any], suffix: str) -> str | bytes:
-    """Return a figure as SVG, or as PNG with two pixels for each of the figure's: sharp in print and on screens."""
-    drawing = _drawn(specification)
+    """Return one figure as SVG, or as PNG."""
+    drawing: str = vl_convert.vegalite_to_svg(_drawable(specification))
     return drawing if suffix == ".svg" else _pixels(drawing)
 
 
@@ -104,23 +123,33 @@ def stacked(specification: Mapping[str, Any]) -> dict[str, Any]:
     return {**specification, "config": {**config, "legend": legend}}
 
 
-@contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Name the figure that cannot be drawn."""
+def _drawable(specification: Mapping[str, Any]) -> str:
+    """Return a specification as a line of JSON, without what only a page needs, and what SVG cannot have.
+
+    Texts of others are in it: names of processes and files, addresses of a log.
+    """
+    return _ESCAPE.sub(_shown_escape, json.dumps(_still(specification)))
+
+
+def _drawn(process: "subprocess.Popen[bytes]", request: str) -> str:
+    """Return the SVG that the process that draws makes of a figure."""
+    assert process.stdin is not None and process.stdout is not None
     try:
-        yield
-    except (ValueError, RuntimeError) as error:
-        # Titles of others are parts of expressions of the library.
-        reason = brief(str(error).partition("\n")[0])
-        raise ParshallError(f"figure {name}: cannot be drawn ({reason}); the file that it shows is damaged") from None
-
-
-def _drawn(specification: Mapping[str, Any]) -> str:
-    drawing: str = vl_convert.vegalite_to_svg(_drawable(_still(specification)))
-    return drawing
+        process.stdin.write(request.encode() + b"\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+    except OSError:
+        line = b""
+    if not line:
+        raise _EndedError(process.wait())
+    answer = json.loads(line)
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    return process.stdout.read(answer["bytes"]).decode()
 
 
 def _pixels(drawing: str) -> bytes:
+    """Return a drawing with two pixels for each of the figure's: sharp in print and on screens."""
     size = re.match(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', drawing)
     if size and max(map(float, size.groups())) > _LONGEST_PX:
         raise ValueError(f"it would have {size[1]} x {size[2]} pixels")
@@ -137,12 +166,17 @@ def _flat(mark: re.Match[str]) -> str:
     return text.replace(' opacity="', f' {paints[0]}-opacity="') if len(paints) == 1 else text
 
 
-def _drawable(specification: Mapping[str, Any]) -> str:
-    """Return a specification as JSON, without characters that SVG cannot have: one of them ends the process.
-
-    Texts of others are in it: names of processes and files, addresses of a log.
-    """
-    return _ESCAPE.sub(_shown_escape, json.dumps(specification))
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Name the figure that cannot be drawn."""
+    try:
+        yield
+    except _EndedError as error:
+        raise ParshallError(f"figure {name}: what draws it ended with status {error}; run the command again") from None
+    except (ValueError, RuntimeError) as error:
+        # Titles of others are parts of expressions of the library.
+        reason = brief(str(error).partition("\n")[0])
+        raise ParshallError(f"figure {name}: cannot be drawn ({reason}); the file that it shows is damaged") from None
 
 
 def _shown_escape(escape: re.Match[str]) -> str:

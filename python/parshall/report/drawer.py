@@ -1,0 +1,31 @@
+"""A process that draws: ``python -m parshall.report.drawer`` reads figures and writes them as SVG.
+
+A request is a line of JSON, a Vega-Lite specification. An answer is a line of JSON, ``{"bytes": number}`` or
+``{"error": text}``, and then so many bytes. It ends with its input.
+"""
+
+import json
+import signal
+import sys
+
+import vl_convert
+
+
+def main() -> None:
+    """Answer each request."""
+    # Of a terminal: whoever asks ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What draws starts while the first figure is made.
+    vl_convert.vegalite_to_svg('{"mark": "point"}')
+    for line in sys.stdin:
+        try:
+            drawing = vl_convert.vegalite_to_svg(line).encode()
+            answer = {"bytes": len(drawing)}
+        except (ValueError, RuntimeError) as error:
+            drawing, answer = b"", {"error": str(error)}
+        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + drawing)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
