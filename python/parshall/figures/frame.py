@@ -100,7 +100,7 @@ def coloured(layer: alt.Chart, legend: Legend, strong: float, *, at_rest: bool =
         Whether flows with a colour are visible when none is picked.
     """
     is_picked = alt.when(pick(), empty=at_rest).then(alt.value(strong)).to_dict()
-    opacity = alt.OpacityValue(strong * 0.1 * at_rest, **is_picked)
+    opacity = alt.OpacityValue(strong * 0.1 * at_rest, condition=is_picked["condition"])
     if not legend.is_crowded:
         return [layer.encode(color=legend.colour(), opacity=opacity)]
     others = layer.transform_filter(f"!({_is_named(legend)})")

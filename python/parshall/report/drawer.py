@@ -17,6 +17,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What draws starts while the first figure is made.
     vl_convert.vegalite_to_svg('{"mark": "point"}')
+    answer: dict[str, object]
     for line in sys.stdin:
         try:
             drawing = vl_convert.vegalite_to_svg(line).encode()
