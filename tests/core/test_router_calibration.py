@@ -1,6 +1,8 @@
 """Calibrations of a router that is known: what is estimated, the file, predictions, answers."""
 
 import dataclasses
+import re
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow
@@ -105,6 +107,7 @@ AFTER_IDLE = [{"idle_ns": 1000.0, "factor": 0.8}, {"idle_ns": 9000.0, "factor": 
         ("poll_packets = 64", "poll_packets = 0", "poll_packets is 0; expected a number above 0"),
         ("link_ns = 1300.0", "link_ns = nan", "link_ns is nan"),
         ("[service]", "[service]\nother = 1", "other: unknown field"),
+        ('created = "2026', 'created = "1026x', "created is '1026x-11-24T20:00:00+00:00'; expected a time such as"),
         ("held_share = 0.0", "held_share = 1.0", "held_share is 1.0; expected a number from 0 to less than 1;"),
         ("link_ns = 1300.0", "link_ns = 1e30", "link_ns is 1e+30; expected a number from 0"),
         ("counts = [", "counts = [inf, ", "service: counts: inf; expected int"),
@@ -250,6 +253,12 @@ def test_the_command_takes_the_parameters_of_linux_napi_from_a_file(tmp_path, ca
     (policy,) = next(each for each in model.as_dict()["stations"] if each["name"] == "cpu0")["policies"]
     assert policy["wake_ns"] == pytest.approx(known().wake.median_ns, rel=1e-4)
     assert policy["batch"] == 32, "--set comes last"
-    assert "another machine: cpus is" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "another machine: cpus is" in said
+    assert re.search(r"the calibration is [\d,]+ h \d+ min old, and its stretches span 11 s: how the machine", said)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    known(machine=machine() | {"cpus": 64}, created=now).write(path)
+    build_network("linux-napi", [], "200kpps", path)
+    assert "old, and" not in capsys.readouterr().err
     with pytest.raises(UsageError, match="has parameters of linux-napi, not of bsd-router"):
         build_network("bsd-router", None, None, path)

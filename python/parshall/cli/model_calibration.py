@@ -7,7 +7,7 @@ from typing import Any
 from parshall.errors import UsageError
 from parshall.host import privileges
 from parshall.host.messages import progress_line, report_start, say, show
-from parshall.host.quantities import parse_fraction
+from parshall.host.quantities import long_time_text, parse_fraction
 from parshall.host.session import check_choice
 
 
@@ -138,3 +138,11 @@ def napi(path: Path) -> dict[str, str | float]:
 def _warn(calibration: Any, command: str) -> None:
     for difference in calibration.differences():
         say("model", f"{command}: another machine: {difference}; calibrate here: parshall model calibrate -o FILE")
+    age_s, span_s = calibration.age_s, calibration.span_s
+    if age_s > span_s:
+        say(
+            "model",
+            f"{command}: the calibration is {long_time_text(age_s)} old, and its stretches span "
+            f"{long_time_text(span_s)}: how the machine changed since then is not in it; `parshall model validate FILE "
+            "--beside` measures what that costs",
+        )

@@ -4,6 +4,7 @@ import json
 import math
 import platform
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -200,6 +201,16 @@ class Calibration:
         return 1e9 * max(0.0, 1 - stall_share) / (self.service.mean_ns + self.send_ns)
 
     @property
+    def span_s(self) -> float:
+        """Time from the first stretch to the last, seconds: what the machine does in longer times is not in it."""
+        return max((row["at_s"] for row in self.stretches), default=0.0)
+
+    @property
+    def age_s(self) -> float:
+        """Time since it was made, seconds."""
+        return (datetime.now(UTC) - datetime.fromisoformat(self.created)).total_seconds()
+
+    @property
     def wake_factors(self) -> list[tuple[float, float]]:
         """Idle times, ns, and factors of `wake`."""
         return [(row["idle_ns"], row["factor"]) for row in self.after_idle]
@@ -243,6 +254,15 @@ class Calibration:
 
     def check(self, name: str = "calibration") -> None:
         """Raise `ParshallError` for numbers that no router has."""
+        try:
+            known = datetime.fromisoformat(self.created).tzinfo is not None
+        except ValueError:
+            known = False
+        if not known:
+            raise ParshallError(
+                f"{name}: created is {brief(repr(self.created))}; expected a time such as 2026-11-24T20:00:00+00:00; "
+                "calibrate again"
+            )
         for field in ("overload_pps", "queue_packets", "poll_packets", "sender_batch"):
             value = getattr(self, field)
             if not 0 < value <= _LARGEST:
