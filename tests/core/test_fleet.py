@@ -38,7 +38,9 @@ HOURLY = Rotation(rotate_time_s=3600)
 ROWS, FLOWS = 40, 3
 
 
-def write_part(directory: Path, number: int, seed: int, *, last: bool = False, rows: int = ROWS) -> Path:
+def write_part(
+    directory: Path, number: int, seed: int, *, last: bool = False, rows: int = ROWS, ships: bool = True
+) -> Path:
     """Write an hour of a log that rotates: a file with some flows, whose writer goes on unless it is the last."""
     began_ns = DAY_NS + (number - 1) * HOUR_NS
     columns = random_columns(rows, FLOWS, 100 * seed + number, began_ns + 1_000_000)
@@ -51,6 +53,7 @@ def write_part(directory: Path, number: int, seed: int, *, last: bool = False, r
         [flow_row(flow, packets_seen=rows, packets_logged=rows) for flow in range(1, FLOWS + 1)],
         ledger,
         part={"run": f"{seed:x}-1", "number": number, "began_ns": began_ns},
+        options={"shipped": ships},
     )
     return path.with_suffix(".new").rename(path)
 
@@ -126,6 +129,23 @@ def test_what_is_finished_is_sent_once_and_goes(tmp_path: Path, until: Callable[
     assert names_in(store, ".parquet") == expected
     objects = (path for path in store.rglob("*") if path.suffix in (".arrow", ".parquet"))
     assert account["bytes_shipped"] == sum(path.stat().st_size for path in objects)
+
+
+def test_files_of_runs_that_did_not_ship_are_sent_and_stay(tmp_path: Path) -> None:
+    """Somebody wanted them here, perhaps under a limit that this run does not have."""
+    log = tmp_path / "host/flows.arrow"
+    log.parent.mkdir()
+    for number in (1, 2, 3):
+        write_part(log.parent, number, 1, last=True, ships=number == 2)
+    account = shipped(log, tmp_path / "store", "web1")
+    assert (account["files_shipped"], account["files_waiting"]) == (3, 0)
+    assert [path.name for path in files_of_log(log)] == ["flows.000001.arrow", "flows.000003.arrow"]
+    first = log.with_name("flows.000001.arrow")
+    assert account["said"] == [f"{first}: of a run without --ship; such files are sent, too, and stay here"]
+    assert shipped(log, tmp_path / "store", "web1")["files_shipped"] == 0
+    # A limit of this run is one for all of them, as without --ship.
+    limited = shipped(log, tmp_path / "store", "web1", Rotation(rotate_time_s=3600, rotate_files=1))
+    assert [path.name for path in files_of_log(log)] == ["flows.000003.arrow"] and not limited["said"]
 
 
 def test_limits_keep_files_that_were_sent(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def command(
             policy=policy,
             compression=compression,
             # The shipper removes what it has sent.
-            rotation=rotation.without_removal if shipper else rotation,
+            rotation=rotation.shipped if shipper else rotation,
             environment_extra={"command": shlex.join(cmd)} if cmd else None,
             is_stopping=stopping.is_requested,
         )

@@ -68,7 +68,7 @@ class Shipper:
     """Sends the finished files of a log to a store while the log is written, in a thread of low priority.
 
     What cannot be sent stays where it is, and is tried again. What was sent is removed by `rotation`, or at once when
-    that has no limit.
+    that has no limit; then files of runs that did not ship stay: somebody wanted them here.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Shipper:
     ship_as : str, optional
         The name of this host in the store; default: its own.
     rotation : Rotation
-        Which files stay; `TcpLog` gets `Rotation.without_removal`.
+        Which files stay; `TcpLog` gets `Rotation.shipped`.
     say : callable
         Takes a line about a failure, once for each cause.
 
@@ -114,6 +114,8 @@ class Shipper:
         self._lock = threading.Lock()
         # Files that need no more: whether the store has them.
         self._done: dict[Path, bool] = {}
+        # Of these, files of runs that did not ship.
+        self._wanted: set[Path] = set()
         self._account: dict[str, Any] = {
             "url": self.store.url,
             "host": self.host,
@@ -149,6 +151,10 @@ class Shipper:
     @property
     def _name(self) -> str:
         return f"{LOGS}/host={self.host}/{OWNER}"
+
+    @property
+    def _is_unlimited(self) -> bool:
+        return self._rotation.rotate_files is None and self._rotation.keep_s is None
 
     def account(self) -> dict[str, Any]:
         """Return what was sent.
@@ -252,6 +258,10 @@ class Shipper:
             self._add(files_refused=1)
             self._say(f"{error}; it stays here")
             return
+        if not log.options.get("shipped"):
+            if not self._wanted and self._is_unlimited:
+                self._say(f"{path}: of a run without --ship; such files are sent, too, and stay here")
+            self._wanted.add(path)
         there = self.store.size(names.log)
         # A run has a name of its own, so another host's file of this name and length is none of ours.
         if there == path.stat().st_size and self.store.size(names.flows) is not None:
@@ -287,7 +297,7 @@ class Shipper:
             is_beyond = kept is not None and number < len(files) - kept
             try:
                 is_old = oldest_s is not None and path.stat().st_mtime < oldest_s
-                if is_beyond or is_old or (kept is None and oldest_s is None):
+                if is_beyond or is_old or (self._is_unlimited and path not in self._wanted):
                     path.unlink(missing_ok=True)
                     del self._done[path]
             except OSError as error:

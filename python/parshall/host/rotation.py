@@ -35,12 +35,15 @@ class Rotation:
         Keep so many files; a new one removes the oldest.
     keep_s : float, optional
         A new file removes those that were last written so many seconds ago.
+    is_shipped : bool
+        Each file goes to a store when it is finished, and is removed by what sends it.
     """
 
     rotate_size_bytes: int | None = None
     rotate_time_s: float | None = None
     rotate_files: int | None = None
     keep_s: float | None = None
+    is_shipped: bool = False
 
     def __post_init__(self) -> None:
         if self.rotate_files is not None and self.rotate_files < 1:
@@ -57,9 +60,9 @@ class Rotation:
         return self.rotate_size_bytes is not None or self.rotate_time_s is not None
 
     @property
-    def without_removal(self) -> "Rotation":
-        """The same, with all files left: something else removes them."""
-        return Rotation(self.rotate_size_bytes, self.rotate_time_s)
+    def shipped(self) -> "Rotation":
+        """The same, with all files left to what ships them."""
+        return Rotation(self.rotate_size_bytes, self.rotate_time_s, is_shipped=True)
 
     def request(self) -> dict[str, Any]:
         """Return the request of an instrument; times are nanoseconds."""

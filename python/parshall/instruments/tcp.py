@@ -187,6 +187,7 @@ class TcpLog(Session[LogSummary]):
             "ring_bytes": buffer_bytes,
             "policy": policy,
             "compression": compression,
+            "shipped": rotation.is_shipped,
         }
         inode = None if self._namespace is None else os.fstat(self._namespace.fileno()).st_ino
         request = {
