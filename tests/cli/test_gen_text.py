@@ -34,3 +34,13 @@ def test_a_slow_rate_is_no_rate_of_0():
     assert "0.0208 packets/s, 10 bit/s of frames" in rate
     (rate,) = (line for line in account_lines(account(1000)) if line.startswith("rate"))
     assert "1,000,000 packets/s, 480.0 Mbit/s of frames" in rate
+
+
+def test_packets_that_several_cpus_lose_have_a_remedy():
+    sender = {"cpu": 0, "sent": 1, "elapsed_ns": 1000, "cpu_s": 0.0, "error": None}
+    lossy = account(1000) | {"arrived": 1, "lost": 1, "lost_counted": 1}
+    remedy = "ethtool -L IF rx 2 tx 2 at both"
+    assert not any(remedy in line for line in account_lines(lossy | {"senders": [sender]}))
+    (line,) = (line for line in account_lines(lossy | {"senders": [sender, sender]}) if remedy in line)
+    assert "fewer than 2 queues, here or at the other end" in line
+    assert not any(remedy in line for line in account_lines(account(1000) | {"senders": [sender, sender]}))

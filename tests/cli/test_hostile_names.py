@@ -94,7 +94,7 @@ def test_groups_of_paths(capsys: pytest.CaptureFixture[str]) -> None:
     object.__setattr__(summary, "times", [row])
     show(*stage_lines(summary, with_groups=True))
     output = capsys.readouterr().out
-    assert "command x\\x1b[31m" in output and is_harmless(output) and output.count("\n") == 2
+    assert "command x\\x1b[31m" in output and is_harmless(output) and output.count("\n") == 3
 
 
 def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

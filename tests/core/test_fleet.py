@@ -423,7 +423,7 @@ def test_a_name_chooses_hosts(tmp_path: Path, bucket: str) -> None:
     assert shown.stderr.endswith(f"--host web9: {bucket} has no log of it; its hosts: web01, web02, web03\n")
     log = tmp_path / "web01/flows.000001.arrow"
     with pytest.raises(UsageError, match=f"--host web1: is for a store of logs of hosts; {log} is none"):
-        opened_fleet([str(log)], None, None, None, ["web1"])
+        opened_fleet("show", [str(log)], None, None, None, ["web1"])
     for number in range(1, 13):
         name = tmp_path / f"many/logs/host=web{number:02}/flows.20261128000000000.arrow"
         name.parent.mkdir(parents=True)

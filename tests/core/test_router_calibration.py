@@ -17,6 +17,7 @@ from parshall.router import calibrate as calibrating
 from parshall.router import path_profile
 from parshall.router.calibration import Calibration, machine
 from parshall.router.estimation import Passages
+from parshall.router.measurement import Measurement
 from parshall.router.napi import napi_settings
 from parshall.router.network import calibrated, network
 from parshall.router.prediction import predict, single_queue
@@ -262,3 +263,14 @@ def test_the_command_takes_the_parameters_of_linux_napi_from_a_file(tmp_path, ca
     assert "old, and" not in capsys.readouterr().err
     with pytest.raises(UsageError, match="has parameters of linux-napi, not of bsd-router"):
         build_network("bsd-router", None, None, path)
+
+
+def test_few_packets_with_random_gaps_were_planned_at_another_rate_than_was_asked_for():
+    due = times_of_arrival(100.0, 10, 7)
+    late = due + np.arange(10) * 1_000_000
+    table = pyarrow.table({"due_ns": due, "arrival_ns": late})
+    found = Measurement(table, {}, {}, {}, None, {}, {})
+    assert found.planned_pps == pytest.approx(9e9 / (due[-1] - due[0]))
+    assert found.offered_pps == pytest.approx(9e9 / (late[-1] - late[0]))
+    assert found.offered_pps < found.planned_pps
+    assert Measurement(table[:1], {}, {}, {}, None, {}, {}).planned_pps == 0

@@ -22,6 +22,11 @@ def account_lines(account: dict[str, Any], duration_s: float | None = None) -> I
     not_sent = f"not sent {account['not_sent']:,}"
     yield f"packets   requested {requested}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
     yield f"          {_arrival(account)}"
+    if account["lost"] and len(account["senders"]) > 1:
+        yield (
+            f"          an interface with fewer than {len(account['senders'])} queues, here or at the other end, loses "
+            f"packets of several CPUs: ethtool -L IF rx {len(account['senders'])} tx {len(account['senders'])} at both"
+        )
     if losses := account["carrier_losses"]:
         yield f"          the interface lost its carrier {'once' if losses == 1 else f'{losses} times'} during the run"
     yield (

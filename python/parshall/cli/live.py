@@ -157,7 +157,7 @@ def command(
             if path is not None and path < 1 and not quiet:
                 from parshall.instruments.path.text import windows_text
 
-                say("live", f"--path {path:.3g}: {windows_text(path)}; between them packets are not seen")
+                say("live", f"--path {path:.3g} of the time: {windows_text(path)}; between them packets are not seen")
             if not quiet and address in ("0.0.0.0", "::"):
                 say("live", "other hosts open it by a name or address of this one; only its token protects it")
             while not is_over():

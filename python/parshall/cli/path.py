@@ -15,7 +15,7 @@ from parshall.cli.publishing import published
 from parshall.cli.watch import watch
 from parshall.errors import UsageError
 from parshall.host.ledger_text import ledger_lines
-from parshall.host.messages import report_start, say, show
+from parshall.host.messages import progress_line, report_start, say, show
 from parshall.host.quantities import many
 from parshall.host.session import Session
 from parshall.host.stopping import Stopping
@@ -152,7 +152,10 @@ def command(
         )
         if shown:
             shown.account = profile.account
-        with profile:
+        with contextlib.ExitStack() as attached:
+            # The kernel checks some twenty programs, which takes seconds.
+            with progress_line("path", "attaching the programs", quiet=quiet):
+                attached.enter_context(profile)
             if (cgroup or unit or container or by == "cgroup") and is_receiver_unknown(profile.options["stages"]):
                 say("path", "what comes in has no control group without the stage socket_in: add it to --stages")
             if probe_cost and duration is not None and duration < PROBE_COST_S and not quiet:

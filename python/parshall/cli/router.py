@@ -141,10 +141,10 @@ def measure_router(
                 commit()
         finally:
             if as_json or not quiet:
-                _show(result, workload.pps, text, as_json)
+                _show(result, found_packets.planned_pps, text, as_json)
 
 
-def _show(result: dict[str, Any], asked_pps: float, capacity: str, as_json: bool) -> None:
+def _show(result: dict[str, Any], planned_pps: float, capacity: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_finite(result)))
         return
@@ -158,8 +158,8 @@ def _show(result: dict[str, Any], asked_pps: float, capacity: str, as_json: bool
     )
     show(_ledger_line(result["ledger"]))
     show("latency   " + ", ".join(f"{name} {value:,.1f}" for name, value in result["latency_us"].items()) + " us")
-    if offered_pps < _REACHED * asked_pps:
-        say("router", f"{asked_pps:,.0f} packets/s were asked for: the sender was the limit, and offered fewer")
+    if offered_pps < _REACHED * planned_pps:
+        say("router", f"{planned_pps:,.0f} packets/s were planned: the sender was the limit, and offered fewer")
     if found_pps and offered_pps > found_pps and not result["lost_share"]:
         say(
             "router",

@@ -63,7 +63,7 @@ def command(
         raise UsageError("--duration: is for --follow; a log that is not followed is shown once")
     if interval is not None and not follow:
         raise UsageError("--interval: is for --follow; a log that is not followed is shown once")
-    fleet = opened_fleet([named], since, until, cluster, hosts)
+    fleet = opened_fleet("show", [named], since, until, cluster, hosts)
     if fleet is not None and follow:
         raise UsageError(f"--follow: {named} is a store, whose files are finished; follow a log on its host")
     if fleet is not None:
@@ -355,7 +355,7 @@ def _account_lines(account: dict[str, Any] | None) -> Iterator[str]:
         parts.append(f"under way {rest:,}")
     hooks_ns = account["hooks_ns"]
     # One program may have run alone.
-    times = " to ".join(dict.fromkeys(f"{each:.0f}" for each in hooks_ns or ()))
+    times = " to ".join(dict.fromkeys(f"{each:,.0f}" for each in hooks_ns or ()))
     hooks = f", hooks {times} ns" if times else ""
     cost = f"cost: reader {account['reader_cpu_share']:.1%} of a CPU{hooks}"
     yield f"seen {account['seen']:,} = {' + '.join(parts)}; {cost}"

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parshall.errors import UsageError
+from parshall.host.messages import progress_line
 
 if TYPE_CHECKING:
     from parshall.fleet.reading import Fleet
 
 
 def opened_fleet(
+    command: str,
     inputs: Sequence[str],
     since: str | None,
     until: str | None,
@@ -34,4 +36,7 @@ def opened_fleet(
         raise UsageError(f"{stores[0]}: is a store of logs; name it alone")
     from parshall.fleet.reading import Fleet, time_of
 
-    return Fleet(stores[0], since=time_of("--since", since), until=time_of("--until", until), hosts=hosts)
+    times = {"since": time_of("--since", since), "until": time_of("--until", until)}
+    # A host that does not answer takes seconds.
+    with progress_line(command, "asking the store"):
+        return Fleet(stores[0], **times, hosts=hosts)

@@ -36,6 +36,8 @@ COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
     "epilog": "With CMD, only the sockets of CMD and its children are logged; the exit status is that of CMD.",
 }
+# What a log of a quiet host takes (docs/measurements/budget.md).
+_LEAST_BUDGET = 0.0025
 # Why CMD was ended early.
 _REASONS = {End.ENDED: "because the log had ended", End.TIME_OVER: "after {:g} s"}
 
@@ -95,7 +97,7 @@ def command(
     with contextlib.ExitStack() as stack:
         # A port that is taken is a mistake before anything is logged.
         shown = stack.enter_context(published("tcp", metrics, otlp, quiet=quiet))
-        shipper = None if ship is None else _shipper(path, ship, ship_as, rotation)
+        shipper = None if ship is None else _shipper(path, ship, ship_as, rotation, quiet)
         child = stack.enter_context(Command(cmd)) if cmd else None
         stopping = stack.enter_context(Stopping())
         log = TcpLog(
@@ -121,6 +123,8 @@ def command(
         )
         if shown:
             shown.account = _accounts(log, shipper)
+        if budget is not None and budget < _LEAST_BUDGET and not quiet:
+            say("tcp", f"--budget {budget:.3g}: a log of a quiet host alone takes some {_LEAST_BUDGET:.2%} of a CPU")
         with log:
             if shipper:
                 stack.enter_context(shipper)
@@ -159,7 +163,7 @@ def command(
     return status or (1 if summary.shipping and summary.shipping["files_waiting"] else 0)
 
 
-def _shipper(path: Path, url: str, host: str | None, rotation: Rotation) -> "Shipper":
+def _shipper(path: Path, url: str, host: str | None, rotation: Rotation, quiet: bool) -> "Shipper":
     # It asks the store before there is a log, and so before privileges are given up.
     with without_threads_of_allocators():
         import pyarrow.fs  # noqa: F401
@@ -167,7 +171,9 @@ def _shipper(path: Path, url: str, host: str | None, rotation: Rotation) -> "Shi
         from parshall.fleet.shipping import Shipper
 
     start_of_line = "\r\033[K" if sys.stderr.isatty() else ""
-    return Shipper(path, url, rotation, ship_as=host, say=partial(say, "tcp", start_of_line=start_of_line))
+    # A host that does not answer takes seconds.
+    with progress_line("tcp", "asking the store", quiet=quiet):
+        return Shipper(path, url, rotation, ship_as=host, say=partial(say, "tcp", start_of_line=start_of_line))
 
 
 def _accounts(log: TcpLog, shipper: "Shipper | None") -> Callable[[], dict[str, Any] | None]:

@@ -76,9 +76,10 @@ def estimates(log: "Log", window_s: float = 10.0, begin_ns: int | None = None) -
     last = log.last_file
     for name in _DECISIVE:
         if (first := log.options.get(name)) != (other := last.options.get(name)):
+            texts = ["none" if value is None else value for value in (first, other)]
             raise UsageError(
-                f"{log.path}: its first file was logged with {name} {first}, {last.path.name} with {other}, so that a "
-                "packet stands for others; give the files of one run"
+                f"{log.path}: its first file was logged with {name} {texts[0]}, {last.path.name} with {texts[1]}: "
+                f"packets stand for others; read files of one run, as parshall.read({str(last.path)!r})"
             )
     rows = pl.DataFrame(log.batches(_COLUMNS).read_all()).with_columns(pl.col("time_ns").cast(pl.Int64))
     if rows.is_empty():

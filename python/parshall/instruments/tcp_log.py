@@ -103,7 +103,9 @@ class Log:
         return html_lines([self._head()]) + table + html_lines(self._rest()) + shown_html(self._account())
 
     def _head(self) -> str:
-        state = "complete" if self.complete else "incomplete"
+        reasons = [self.truncation] if self.truncation else []
+        reasons += [f"{many(self.gaps.num_rows, 'gap')}, see Log.gaps"] if self.gaps.num_rows else []
+        state = "complete" if self.complete else "; ".join(["incomplete", *reasons])
         return printable(f"{self.path}: {many(self.flows.num_rows, 'flow')}, {state}")
 
     def _account(self) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class LiveApp(App[None]):
             cost = f"no account yet; {page}"
         else:
             lost = sum(ledger["lost"].values())
-            hooks = "hooks {:.0f} to {:.0f} ns".format(*ledger["hooks_ns"]) if ledger["hooks_ns"] else "hooks ?"
+            hooks = "hooks {:,.0f} to {:,.0f} ns".format(*ledger["hooks_ns"]) if ledger["hooks_ns"] else "hooks ?"
             cost = f"lost {lost:,}; reader {ledger['reader_cpu_share']:.1%}, {page} of a CPU; {hooks}"
         self._cost_text.update(cost)
         sums, words = frame["now"], f", filter: {self._view.words}" if self._view.words else ""
@@ -393,7 +393,7 @@ def _dropped(packets: dict[str, Any] | None) -> str:
     rest = len(packets["drops"]) - _REASONS_SHOWN
     more = f" and for {many(rest, 'more reason')}" if rest > 0 else ""
     share = packets["reader_cpu_s"] / packets["wall_s"] if packets["wall_s"] else 0.0
-    programs = "{:.0f} to {:.0f} ns".format(*packets["hooks_ns"]) if packets["hooks_ns"] else "not measured"
+    programs = "{:,.0f} to {:,.0f} ns".format(*packets["hooks_ns"]) if packets["hooks_ns"] else "not measured"
     cost = f"path lost {packets['lost']:,}, its reader {share:.1%}, its programs {programs}"
     return f"; {cost}; dropped in {packets['attached_s']:.1f} s: {dropped or 'none'}{more}"
 

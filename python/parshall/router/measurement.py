@@ -66,10 +66,16 @@ class Measurement:
     @property
     def offered_pps(self) -> float:
         """Rate of arrivals, packets/s."""
-        arrivals = self.table.column("arrival_ns").to_numpy()
-        if len(arrivals) < 2:
-            return 0.0
-        return 1e9 * (len(arrivals) - 1) / max(1, int(arrivals.max()) - int(arrivals.min()))
+        return self._pps("arrival_ns")
+
+    @property
+    def planned_pps(self) -> float:
+        """Rate at which packets were due, packets/s: of few packets with random gaps not the one that was asked for."""
+        return self._pps("due_ns")
+
+    def _pps(self, column: str) -> float:
+        times_ns = self.table.column(column).to_numpy()
+        return 1e9 * (len(times_ns) - 1) / max(1, int(np.ptp(times_ns))) if len(times_ns) > 1 else 0.0
 
     @property
     def latency_ns(self) -> np.ndarray:

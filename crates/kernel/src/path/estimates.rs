@@ -113,7 +113,14 @@ impl Estimates {
         let by_edges = per_s * EDGE_S * self.edges / self.stand_for_s;
         let half = unobserved_s * (by_chance + by_edges);
         let packets = self.observed[code] + unobserved_s * per_s;
-        let [median_ns, p99_ns] = QUANTILES.map(|part| self.quantile(code, part));
+        let [mut median_ns, mut p99_ns] = QUANTILES.map(|part| self.quantile(code, part));
+        if let (Some([_, median_low, median_high]), Some([_, low, high])) =
+            (&mut median_ns, &mut p99_ns)
+        {
+            // A higher quantile is no smaller.
+            *low = low.max(*median_low);
+            *median_high = median_high.min(*high);
+        }
         PathEstimate {
             path: CODE_NAMES[code],
             packets,

@@ -184,3 +184,28 @@ fn memory_does_not_grow_and_groups_lose_no_window() {
     let [_, low_ns, high_ns] = found.median_ns.unwrap();
     assert!(low_ns <= bucket_from_ns(40) as f64 && high_ns >= bucket_from_ns(41) as f64);
 }
+
+#[test]
+fn a_higher_quantile_is_no_smaller() {
+    let mut estimates = Estimates::default();
+    for number in 0..40 {
+        // A hundredth of all packets takes longer, in one window.
+        let slow = if number == 7 { 500 } else { 0 };
+        let mut window = Window {
+            length_s: 0.1,
+            packets: std::array::from_fn(|code| if code == CODE { 1_000 + slow } else { 0 }),
+            whole: vec![TimeHistogram::default(); PATH_CODE_COUNT],
+        };
+        window.whole[CODE].counts[40] = 1_000;
+        window.whole[CODE].counts[200] = slow;
+        window.whole[CODE].max_ns = bucket_from_ns(201);
+        estimates.add(&window, 1.0);
+    }
+    let [found] = &estimates.finish(44.0)[..] else {
+        panic!("one code path had packets");
+    };
+    let ([_, median_low, median_high], [value, low, high]) =
+        (found.median_ns.unwrap(), found.p99_ns.unwrap());
+    assert!(value >= bucket_from_ns(200) as f64, "{found:?}");
+    assert!(low >= median_low && high >= median_high && median_low > 0.0);
+}

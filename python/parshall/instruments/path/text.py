@@ -13,8 +13,8 @@ PROBE_COST_S = 8
 """Time of steady traffic after which `--probe-cost` has enough windows, s."""
 NO_COST = (
     "--probe-cost: not measured: fewer than 5 pairs of windows had 100 packets each with a stage between the first and "
-    f"the last; measure for {PROBE_COST_S} s of steady traffic, and add stages, "
-    "such as pre_routing, and forward and post_routing on a router"
+    f"the last; measure for {PROBE_COST_S} s of steady traffic of 500 packets/s or more on the path, and with stages "
+    "between, such as pre_routing, and forward and post_routing on a router"
 )
 """What `--probe-cost` says when no code path has a cost."""
 
@@ -41,6 +41,7 @@ def stage_lines(summary: PathSummary, *, with_groups: bool) -> list[str]:
         wholes = [row for row in summary.times if row["group"] is not None and row["stage"] == WHOLE]
         wholes.sort(key=lambda row: -row["packets"])
         lines.append("groups, the whole path:")
+        lines.append(f"  {'packets':>12}{'share':>8}{'median':>10}{'p99':>10}{'max':>10}  path and group")
         lines += [f"  {_times(row)}  {row['path']} {group_text(row['group'])}" for row in wholes[:_GROUPS_SHOWN]]
         if len(wholes) > _GROUPS_SHOWN:
             lines.append(f"  and {len(wholes) - _GROUPS_SHOWN} more; --json has all")
