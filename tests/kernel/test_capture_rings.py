@@ -347,6 +347,9 @@ def test_the_list_shows_who_reads_what(place: Place, until: Any, tmp_path: Path)
         shown = run(place.host, "--list").stdout
         assert f"{creator.ring}: {place.interface} in (tcx); slow reader, 32 MiB" in shown
         assert f"process {creator.process.pid}: everything, up to 96 bytes; " in shown
+        # From another namespace, whose interface may have the same name.
+        there = in_process.parshall("capture", "--list").stdout
+        assert f"{creator.ring}: {place.interface} in (tcx) in netns {place.host.namespace}; slow reader" in there
         (ring,) = (one for one in listed_rings() if one["name"] == creator.ring)
         (reader,) = ring["subscribers"]
         account = account_of(creator.end())["subscribers"][0]

@@ -13,6 +13,7 @@ from parshall.cli.options import count_option, ring_bytes, snaplen_option
 from parshall.cli.publishing import published
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
+from parshall.host import namespaces
 from parshall.host.ledger_text import capture_ledger_lines, short_filter
 from parshall.host.messages import report_start, say, show
 from parshall.host.quantities import many
@@ -203,7 +204,10 @@ def _list(as_json: bool) -> int:
             continue
         readers = f"group {ring['group']}" if ring["group"] else "root only"
         size = f"{ring['ring_bytes'] >> 20} MiB for each of {ring['lanes']} CPUs"
-        show(f"{ring['name']}: {', '.join(ring['hooks'])}; {ring['policy']} reader, {size}; {readers}")
+        # Interfaces of several namespaces have one name.
+        netns = namespaces.other_of(ring["keeper_pid"])
+        where = f" in netns {netns}" if netns else ""
+        show(f"{ring['name']}: {', '.join(ring['hooks'])}{where}; {ring['policy']} reader, {size}; {readers}")
         for subscriber in ring["subscribers"]:
             expression = short_filter(subscriber["filter"])
             show(

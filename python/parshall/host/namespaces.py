@@ -124,6 +124,22 @@ def find(namespace: str | os.PathLike[str]) -> Path:
     return path
 
 
+def other_of(process: int) -> str | None:
+    """Return the network namespace of a process, by its name of ``ip netns`` or its inode; None: the caller's."""
+    try:
+        own, theirs = (Path(f"/proc/{each}/ns/net").stat() for each in ("thread-self", process))
+    except OSError:
+        return None
+    if os.path.samestat(own, theirs):
+        return None
+    with suppress(OSError):
+        for path in sorted(NETNS_DIRECTORY.iterdir()):
+            with suppress(OSError):
+                if os.path.samestat(path.stat(), theirs):
+                    return path.name
+    return str(theirs.st_ino)
+
+
 @contextmanager
 def entered(path: Path) -> Iterator[None]:
     """Move only the calling thread into a network namespace, and back at the end of the block.
