@@ -66,6 +66,10 @@ def test_a_cost_without_a_timed_hook_says_so():
     cost["programs"] = [program, {"program": "tcp_ingress", "sampled_runs": 1, "ns_per_run": 150.0}]
     line = ledger_lines({"hooks": [account("tcp_ingress", 1)], "cost": cost})[-1]
     assert line.startswith("  cost: tcp_ingress 150 ns; reader ")
+    # A packet socket has no program of ours.
+    none = cost | {"programs": []}
+    line = ledger_lines({"hooks": [account("packets", 1)], "cost": none})[-1]
+    assert line.startswith("  cost: reader 0.50 CPU s")
 
 
 def test_a_cost_names_the_programs_that_took_most_of_the_time():

@@ -159,11 +159,13 @@ def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
         most_ns = max(program["ns_per_run"] for program in others)
         named.append(f"{many(len(others), 'further program')} at most {most_ns:,.0f} ns")
     hooks = ", ".join(named) or "hooks not timed: none ran in a timed window"
+    # A packet socket has none of ours.
+    hooks = f"{hooks}; " if cost["programs"] else ""
     reader = f"reader {cost['reader_cpu_s']:.2f} CPU s in {cost['wall_s']:.1f} s"
     written = f"; {bytes_text(cost['log_bytes'])} written" if cost["log_bytes"] else ""
     if written and records >= _RECORDS_FOR_MEAN:
         written += f", {cost['log_bytes'] / records:.1f} bytes per record"
-    return f"cost: {hooks}; {reader}{written}"
+    return f"cost: {hooks}{reader}{written}"
 
 
 def short_filter(expression: str) -> str:
