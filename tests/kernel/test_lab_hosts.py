@@ -113,7 +113,9 @@ def test_a_host_that_dies_ends_its_run_and_the_study_goes_on_when_it_is_back(
 ) -> None:
     out = tmp_path / "out"
     process = hosts.lab("run", tmp_path / "flows.py", "-o", out, "--repeats", "2", "--on-failure", "stop")
-    until("two runs are done", lambda: len(finished(out)) >= 2, 120)
+    until("two runs are done", lambda: len(finished(out)) >= 2 or process.poll() is not None, 120)
+    # A run that fails ends it: then its own words say why.
+    assert process.poll() is None, process.communicate()
     hosts.workers["receiver"].send_signal(signal.SIGKILL)
     _, errors = process.communicate(timeout=200)
     assert process.returncode == 1

@@ -101,6 +101,8 @@ def test_a_validation_predicts_what_it_measures(slow):
         assert min(row["measured_us"], predicted_us) > 0.5e-3 * slow.service.median_ns, row
 
 
+# Beside other tests the errors of both are those of the machine.
+@alone
 @pytest.mark.long
 def test_the_network_is_nearer_than_the_single_queue_at_the_median(nft):
     """The single queue lacks the wake-up, which takes longer than a service of this router."""
