@@ -75,7 +75,8 @@ def test_commands_print_by_the_function_only() -> None:
 def test_rings_and_their_readers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     subscriber = {"pid": 1, "filter": EVIL, "snaplen": 96, "seen": 3, "matched": 2, "dropped": 1}
     ring: dict[str, Any] = {"name": EVIL, "hooks": [EVIL], "policy": EVIL, "group": EVIL, "ring_bytes": 1 << 20}
-    ring |= {"lanes": 2, "subscribers": [subscriber]}
+    ring |= {"lanes": 2, "subscribers": [subscriber], "keeper_pid": 1}
+    monkeypatch.setattr(capture_command.namespaces, "other_of", lambda process: EVIL if process == 1 else None)
     monkeypatch.setattr(capture_command, "rings", lambda: [ring, {"name": EVIL, "unreadable": EVIL}])
     capture_command._list(as_json=False)
     output = capsys.readouterr().out
