@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -180,3 +182,23 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(made.directory / name)
     with pytest.raises(UsageError, match=f"{name}: is not a regular file"):
         read_evaluation(made.directory) if name == EVALUATION else Bundle.open(made.directory)
+
+
+def test_no_code_of_the_current_directory_runs(tmp_path: Path) -> None:
+    """Python looks there first for what `-m` names and imports, also where a stranger made it, and root reads a log."""
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    for name in ("json", "vl_convert", "parshall", "certifi", "polars"):
+        (strange / f"{name}.py").write_text(f"open({str(strange / 'ran')!r}, 'a').write({name!r})\n")
+    shutil.copy(SMALL_LOG, strange / "small.arrow")
+    program = Path(sys.executable).with_name("parshall")
+    ended = subprocess.run([program, "report", "small.arrow"], cwd=strange, capture_output=True, text=True)
+    assert not (strange / "ran").exists() and ended.returncode == 0, ended.stderr
+    assert list((strange / "figures").glob("*.png"))
+
+
+def test_every_process_of_python_leaves_the_current_directory_out() -> None:
+    package = Path(__file__).parents[2] / "python/parshall"
+    begun = {path: re.findall(r"sys\.executable[^\n]*-m\b", path.read_text()) for path in package.rglob("*.py")}
+    lines = [f"{name}: {line}" for name, found in begun.items() for line in found]
+    assert len(lines) > 5 and all("-P" in line or "-I" in line for line in lines), lines

@@ -121,7 +121,7 @@ def install(directory: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with new_file(Path(path.name), below=directory) as (file, commit):
-            file.write(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m parshall extcap "$@"\n')
+            file.write(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m parshall extcap "$@"\n')
             os.fchmod(file.fileno(), 0o755)
             file.flush()
             commit()

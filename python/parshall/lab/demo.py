@@ -62,7 +62,7 @@ def setting(directory: Path, controls: Mapping[int, str], duration_s: float) -> 
     # Braces of the path are no names of hosts.
     into = str(directory).replace("{", "{{").replace("}", "}}")
     own = ("--netns", "/proc/self/ns/net")
-    ends = [sys.executable, "-m", "parshall.lab.bulk"]
+    ends = [sys.executable, "-P", "-m", "parshall.lab.bulk"]
     ports = [f"{port}:{control}" for port, control in controls.items()]
     receive = [*ends, "receive", "{receiver.address}", *ports]
     return Setting(

@@ -6,7 +6,7 @@ from typing import Any
 
 from parshall.lab.study import INSTRUMENT, SERVER, WORKLOAD, Program
 
-PARSHALL = (sys.executable, "-m", "parshall")
+PARSHALL = (sys.executable, "-P", "-m", "parshall")
 PORT = 5201
 _STARTED = r"^parshall: .*started"
 _ANSWERS = r"^parshall: echo: started"
@@ -115,7 +115,7 @@ def round_trips(asker: str, answerer: str, duration_s: float, name: str = "echo"
     name : str
         Name of the results; the server's has ``-server`` appended.
     """
-    module = [sys.executable, "-m", "parshall.lab.echo", f"{{{answerer}.address}}"]
+    module = [sys.executable, "-P", "-m", "parshall.lab.echo", f"{{{answerer}.address}}"]
     return [
         Program(f"{name}-server", answerer, [*module, "--answer"], SERVER, ready=_ANSWERS, is_json=False),
         Program(name, asker, [*module, "-d", f"{duration_s:g}s"], WORKLOAD, end_s=duration_s + _SPARE_S),
@@ -151,7 +151,7 @@ def open_flows(
         Name of the client's results; the server's has ``-server`` appended. Default: ``flows``.
     """
     name = name or "flows"
-    module = [sys.executable, "-m", "parshall.lab.flows", f"{{{server}.address}}"]
+    module = [sys.executable, "-P", "-m", "parshall.lab.flows", f"{{{server}.address}}"]
     words = ["-d", f"{duration_s:g}s", "--load", f"{load_bps:.0f}", *map(str, arguments)]
     serve = [*module, "--serve", "--congestion", congestion]
     return [

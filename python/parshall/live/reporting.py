@@ -24,7 +24,7 @@ class Reporter:
         pipe = subprocess.PIPE
         self._process: subprocess.Popen[bytes] | None = None
         self._problem = "the process that makes reports has ended"
-        command = [sys.executable, "-m", "parshall.live.reporting"]
+        command = [sys.executable, "-P", "-m", "parshall.live.reporting"]
         try:
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
         except OSError as error:

@@ -37,8 +37,10 @@ def start_drawing() -> None:
     """Start what draws images, which takes half a second, before libraries are loaded and logs are read."""
     if not _started:
         # By itself: the library that draws holds Python's lock, and a character that SVG cannot have ends its process.
-        command = [sys.executable, "-m", "parshall.report.drawer"]
-        _started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        command = [sys.executable, "-P", "-m", "parshall.report.drawer"]
+        pipe = subprocess.PIPE
+        # Ctrl-C is for this process, which ends the other one.
+        _started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True))
 
 
 class _EndedError(Exception):

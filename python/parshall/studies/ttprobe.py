@@ -27,7 +27,7 @@ from parshall.lab.run import Run
 from parshall.lab.table import BLOCK, verdict
 
 PORT = 5201
-POLL = [sys.executable, "-m", "parshall.lab.poll", "--port", str(PORT), "--interval", "1ms"]
+POLL = [sys.executable, "-P", "-m", "parshall.lab.poll", "--port", str(PORT), "--interval", "1ms"]
 BEGINNING_MS = 30
 SHAPED, FAST = "100 Mbit/s, 6 ms", "1 Gbit/s"
 BOTH = {"path": SHAPED, "method": "both"}
