@@ -21,6 +21,9 @@ def session(tmp_path):
     def run(text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         for path in TESTS.glob("*.py"):
             shutil.copy(path, tmp_path)
+        # What these sessions leave stays, however long they wait.
+        with (tmp_path / "host_state.py").open("a") as state:
+            state.write("\nSETTLE_S = 1.0\n")
         (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  kernel: needs root\n")
         (tmp_path / "test_it.py").write_text(textwrap.dedent(text))
         # Options and workers of the session outside are not those of this one.

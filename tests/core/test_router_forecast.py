@@ -185,15 +185,15 @@ def test_a_later_stretch_of_a_machine_lies_in_its_forecast() -> None:
 
 def test_a_forecast_beside_holds_where_an_old_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has become four times as slow since it was calibrated."""
-    old = Machine(3, 3_000).calibration()
-    slow = Machine(4, 3_000, mean_service=3_200.0)
+    old = Machine(3, 2_000).calibration()
+    slow = Machine(4, 2_000, mean_service=3_200.0)
     stretch = itertools.count()
     capacity_pps = 1e9 / slow.mean_service
 
     def measured(bed: object, traffic: Traffic, count: int) -> SimpleNamespace:
         gaps = {"random": uniform, "constant": constant}.get(traffic.kind, exponential)
         assert traffic.pps is not None
-        table = slow.table(next(stretch), min(traffic.pps, 2 * capacity_pps), gaps, 1, min(count, 3_000))
+        table = slow.table(next(stretch), min(traffic.pps, 2 * capacity_pps), gaps, 1, min(count, 2_000))
         return SimpleNamespace(table=table.drop_columns(["due_ns"]), offered_pps=traffic.pps)
 
     @contextlib.contextmanager
@@ -288,11 +288,11 @@ def test_a_stretch_that_a_stall_takes_has_no_latency(monkeypatch: pytest.MonkeyP
 def test_a_queue_that_takes_more_than_a_stretch_hides_no_overload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "forecast", partial(forecast, draws=FEW_DRAWS))
     router = known(queue_packets=250_000, noise=dataclasses.replace(known().noise, per_s=0.0, times=None, gaps=None))
-    rows = plan(router, duration_s=0.02)
+    rows = plan(router, duration_s=0.008)
     assert 0.85 * router.parts_pps < rows[0]["answer"] <= router.parts_pps
     # Twice the speed: services take half the time.
     assert 0.85 * 2 * router.parts_pps < rows[1]["answer"] <= 2 * router.parts_pps
-    (lost,) = forecast(router, 2 * router.parts_pps, duration_s=0.02, draws=1).values["lost"]
+    (lost,) = forecast(router, 2 * router.parts_pps, duration_s=0.008, draws=1).values["lost"]
     assert lost == pytest.approx(0.5, abs=0.1)
 
 

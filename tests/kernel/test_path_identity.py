@@ -27,6 +27,7 @@ from host_state import BPF_SYSCALL
 from parshall.errors import ParshallError
 from parshall.instruments.path import PathProfile
 from parshall.instruments.path.stages import ALL_STAGES, LIGHT_STAGES
+from suites import long_except
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 NOISES = ["unix", "netlink", "packet"]
@@ -131,12 +132,13 @@ def test_segments_that_were_read_are_delivered_whatever_is_closed_beside_them(al
     assert paths["dropped"] == 0, paths
 
 
+@pytest.mark.parametrize("times", long_except([4], [4, 10]))
 @pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
-def test_what_begins_while_programs_are_detached_ends_no_packet_of_before(bed, alone, tmp_path, one_cpu, log):
+def test_what_begins_while_programs_are_detached_ends_no_packet_of_before(bed, alone, tmp_path, one_cpu, log, times):
     """The buffers that were read go to packets of another namespace, which are dropped."""
     stages = {"stages": LIGHT_STAGES}
     with noise(bed.host("other"), "refused", cpu=one_cpu):
-        for _ in range(10):
+        for _ in range(times):
             with measured(tmp_path, alone, stages, log=log) as found:
                 udp(alone, 300)
             assert dropped(found["summary"]) == {}

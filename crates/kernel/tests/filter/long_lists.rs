@@ -111,7 +111,7 @@ fn frame(random: &mut impl Rng) -> Vec<u8> {
 #[test]
 fn long_lists_match_like_their_short_forms() {
     let mut random = Pcg64Mcg::seed_from_u64(11);
-    let near: Vec<Vec<u8>> = (0..4_000).map(|_| frame(&mut random)).collect();
+    let near: Vec<Vec<u8>> = (0..2_000).map(|_| frame(&mut random)).collect();
     let others: Vec<Vec<u8>> = (0..500).map(|_| frames::ethernet(&mut random)).collect();
     for (nth, list) in LISTS.iter().enumerate() {
         let Both {
@@ -130,10 +130,7 @@ fn long_lists_match_like_their_short_forms() {
             assert_eq!(long.wants(frame, false), verdict);
             wanted += usize::from(verdict);
         }
-        assert!(
-            (100..3_900).contains(&wanted),
-            "list {nth}: {wanted} wanted"
-        );
+        assert!((50..1_950).contains(&wanted), "list {nth}: {wanted} wanted");
         // Cut short, a frame is rejected where the long form looks, which is not always where the
         // short one does.
         for frame in &others {

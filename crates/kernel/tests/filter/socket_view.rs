@@ -116,14 +116,15 @@ fn both_views_of_a_tag_in_the_metadata() {
 /// Where the stack writes some tags into the frame before a packet socket sees it.
 #[test]
 fn a_tag_that_the_stack_writes_into_the_frame_is_in_both_views() {
-    for (customer, service) in [(true, false), (false, true)] {
-        over_a_cable(TagsBeside { customer, service }, 17);
-    }
+    let (customer, service) = (true, false);
+    over_a_cable(TagsBeside { customer, service }, 17);
 }
 
 #[test]
-#[ignore = "a hook where no tag is beside, as for one of either kind: make test-long"]
+#[ignore = "hooks where a service tag alone, or no tag, is beside: make test-long"]
 fn long_tags_that_the_stack_writes_into_the_frame_are_in_both_views() {
-    let (customer, service) = (false, false);
-    over_a_cable(TagsBeside { customer, service }, 17);
+    for service in [true, false] {
+        let customer = false;
+        over_a_cable(TagsBeside { customer, service }, 17);
+    }
 }
