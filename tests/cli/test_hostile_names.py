@@ -93,6 +93,7 @@ def test_groups_of_paths(capsys: pytest.CaptureFixture[str]) -> None:
     row |= {"median_ns": 1.0, "p99_ns": 1.0, "max_ns": 1.0}
     summary = object.__new__(PathSummary)
     object.__setattr__(summary, "times", [row])
+    object.__setattr__(summary, "probe_cost", [])
     show(*stage_lines(summary, with_groups=True))
     output = capsys.readouterr().out
     assert "command x\\x1b[31m" in output and is_harmless(output) and output.count("\n") == 3

@@ -134,3 +134,11 @@ def test_polls_alone_are_no_noise():
     assert not [line for line in summary_lines(dataclasses.replace(summary(), noise=[polls])) if "poll" in line]
     lines = summary_lines(dataclasses.replace(summary(), noise=[polls, interrupts]))
     assert [line.split()[0] for line in lines if " CPU 0 " in line] == ["poll_packets", "irq"]
+
+
+@pytest.mark.parametrize(("interval_ns", "said"), [(10, False), (90, True)])
+def test_a_table_says_when_its_cost_may_be_none(interval_ns: float, said: bool):
+    measured = summary(cost(80, interval_ns))
+    forwarded, *others = [line for line in stage_lines(measured, with_groups=False) if "times since" in line]
+    assert ("not distinguishable from zero" in forwarded) == said
+    assert not any("distinguishable" in line for line in others)

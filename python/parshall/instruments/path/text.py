@@ -31,8 +31,10 @@ def stage_lines(summary: PathSummary, *, with_groups: bool) -> list[str]:
     for row in summary.times:
         if row["group"] is None:
             by_path.setdefault(row["path"], []).append(row)
+    uncertain = {cost["path"] for cost in summary.probe_cost if not cost["is_distinguishable"]}
     for path, rows in by_path.items():
-        lines.append(f"{path}: {many(summary.paths[path], 'packet')}, times since the stage before")
+        doubt = "; what the probes cost is not distinguishable from zero" if path in uncertain else ""
+        lines.append(f"{path}: {many(summary.paths[path], 'packet')}, times since the stage before{doubt}")
         heading = f"  {'stage':14}{'packets':>12}{'share':>8}{'median':>10}{'p99':>10}{'max':>10}"
         has_cost = "probe_cost_ns" in rows[0]
         lines.append(heading + (f"{'less probes: median':>28}{'p99':>10}" if has_cost else ""))
