@@ -1,6 +1,7 @@
 """The flows of a watch in a terminal: what its keys do, in 80 columns and 24 lines."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -99,6 +100,18 @@ def test_keys_filter_group_sort_open_and_save(log: Path, tmp_path: Path) -> None
         assert read(saved).records.num_rows == 6000
         await pilot.press("q")
         assert not app.is_running
+
+    driven(log, tmp_path, use)
+
+
+def test_the_end_of_a_curve_is_in_the_form_of_the_table(log: Path, tmp_path: Path) -> None:  # noqa: F811
+    curve = {"acked_Mbps": [1.0, 1200.5], "received_Mbps": [0.0, 0.0], "cwnd_segments": [10, 1234]}
+    curve |= {"srtt_ms": [0.1, 0.10400000000000001], "retransmitted_for": []}
+
+    async def use(app: LiveApp, pilot: Pilot[None]) -> None:
+        app._watch.curve = lambda _: json.dumps(curve)  # type: ignore[method-assign]
+        await pilot.press("enter")
+        assert text_of(app, "last") == "1.00 to 1,200.50 Mbit/s; cwnd 1,234, rtt 0.10 ms"
 
     driven(log, tmp_path, use)
 

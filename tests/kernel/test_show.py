@@ -210,6 +210,9 @@ def test_a_killed_writer_leaves_the_follower_waiting_and_a_new_one_is_followed(
         with Showing(path) as showing:
             until("the first writer's flows are shown", lambda: len(showing.next()["flows"]) == 1)
             first.end(signal.SIGKILL)
+            title, _, doubt, *_ = run("show", path).stdout.splitlines()
+            assert "it was not finished: its writer still runs, was killed, or ran out of room" in title
+            assert doubt == "the account is as of its last full second; the table has what came later, too"
             with Logger(until, *words) as second:
                 transfer(active, passive, 50_000)
                 until("the second writer's flows are shown, too", lambda: len(showing.next()["flows"]) == 2)

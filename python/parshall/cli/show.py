@@ -87,7 +87,10 @@ def command(
     title += "" if opened.complete else f"; incomplete{f': {opened.truncation}' if opened.truncation else ''}"
     notes = [gap_sentence(gap) for gap in plain_rows(opened.gaps)]
     full = refusing_lines(plain_rows(opened.listeners))
-    show(title, *notes, *_account_lines(states.account()), *full, *_table_lines(table, count))
+    account = list(_account_lines(states.account()))
+    if states.account() is not None and opened.truncation:
+        account.append("the account is as of its last full second; the table has what came later, too")
+    show(title, *notes, *account, *full, *_table_lines(table, count))
     return 0
 
 

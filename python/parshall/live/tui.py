@@ -209,9 +209,14 @@ class LiveApp(App[None]):
         end = f"{facts['process']} {facts['local']} to {facts['peer']}" if facts else "forgotten"
         self._flow_text.update(f"flow {flow}: {end}")
         rates = [acked + received for acked, received in zip(curve["acked_Mbps"], curve["received_Mbps"], strict=True)]
-        self._rate.data = rates[-self.size.width :]
-        if rates:
-            last = f"{max(rates):,.2f} Mbit/s at most; cwnd {curve['cwnd_segments'][-1]}, rtt {curve['srtt_ms'][-1]} ms"
+        shown = rates[-self.size.width :]
+        self._rate.data = shown
+        if shown:
+            cwnd, rtt = (
+                _cell(name, curve[key][-1]).plain for name, key in (("cwnd", "cwnd_segments"), ("rtt_ms", "srtt_ms"))
+            )
+            # The curve reaches from the least to the greatest.
+            last = f"{min(shown):,.2f} to {max(shown):,.2f} Mbit/s; cwnd {cwnd}, rtt {rtt} ms"
             if curve["retransmitted_for"]:
                 last += f"; sent again: {curve['retransmitted_for']}"
             self._flow_last.update(last)
