@@ -25,7 +25,7 @@ from parshall.report import write_report
 from parshall.report.account import findings, flow_accounts, hook_accounts
 from parshall.report.document import as_data, identities
 from parshall.report.links import links
-from parshall.report.retransmissions import cause_rows
+from parshall.report.retransmissions import cause_rows, without_row
 from parshall.report.write import shared_axis_ns
 
 if TYPE_CHECKING:
@@ -329,6 +329,18 @@ def test_causes_of_retransmissions(tmp_path):
     assert "65,535" in text
     text = page_of(write_report({"clean": log_of(records([1], [0]))}, tmp_path, "Clean", images=False)).text
     assert "by cause" not in text
+
+
+def test_retransmissions_without_a_row_are_said(tmp_path):
+    """What never left, what was lost, and what no hook saw, though the kernel counts it."""
+    flows = [flow_row(1, 1) | {"retransmits_total": 2101, "retransmits_logged": 863, "retransmits_failed": 1200}]
+    flows[0] |= {"retransmits_lost": 30, "retransmits_refused": 4}
+    flows.append(flow_row(2, 1) | dict.fromkeys(flows[0].keys() & {"retransmits_total", "retransmits_lost"}))
+    log = log_of(records([1, 2], [0, 1]), flows=pa.Table.from_pylist(flows))
+    assert without_row(pl.DataFrame(pl.from_arrow(log.flows))) == {"failed": 1200, "lost": 30, "unseen": 8}
+    text = " ".join(page_of(write_report({"lossy": log}, tmp_path, "Lossy", images=False)).text.split())
+    assert "As the kernel counts, 1,238 more segments were sent again than the log has: 1,200 never left, as" in text
+    assert "; the events of 30 are lost; no hook saw an event of 8." in text
 
 
 def test_an_interrupted_report_keeps_the_previous_one(tmp_path, monkeypatch):

@@ -39,7 +39,9 @@ def command(
 
     with Stopping() as stopping:
         measurement = measure(output, duration, progress=report_step, stopping=stopping)
-    write_whole(Path(TESTBED_FILE), json.dumps(measurement.testbed, indent=2), below=output)
+    # What repeats it is not a log's own command, which was run on the testbed.
+    testbed = {**measurement.testbed, "command_line": sys.argv}
+    write_whole(Path(TESTBED_FILE), json.dumps(testbed, indent=2), below=output)
     if not as_json and not quiet:
         for name, summary in measurement.logs.items():
             show("", f"{name}: {summary['log']}, {many(summary['flows'], 'flow')}")
@@ -62,7 +64,7 @@ def command(
             {name: read(summary["log"]) for name, summary in measurement.logs.items()},
             output,
             f"{' against '.join(controls)} through one bottleneck",
-            testbed=measurement.testbed,
+            testbed=testbed,
         )
     if as_json:
         show(

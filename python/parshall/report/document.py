@@ -228,11 +228,12 @@ def part_of(name: str, identity: str, log: Any, begin_ns: int | None) -> dict[st
         "cost": log.ledger.get("cost") or {},
         "began": None if begin_ns is None else f"{datetime.fromtimestamp(begin_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC",
         "environment": log.environment,
-        "command_line": _command_line(log.environment),
+        "command_line": command_line(log.environment),
     }
 
 
-def _command_line(environment: Mapping[str, Any]) -> str | None:
+def command_line(environment: Mapping[str, Any]) -> str | None:
+    """Return the command of a measurement as a shell takes it; None where it is not known."""
     words = environment.get("command_line")
     if not words or not isinstance(words, list):
         return None

@@ -55,3 +55,22 @@ def of_listed(rows: list[dict[str, Any]], listed: Collection[int]) -> list[dict[
             for name in _COUNTS:
                 own[name] += row[name]
     return kept + sorted(common.values(), key=lambda row: (-row["segments"], row["cause"]))
+
+
+def without_row(flows: pl.DataFrame) -> dict[str, int]:
+    """Return what the kernel counts as sent again and the log has no row of, in segments.
+
+    Parameters
+    ----------
+    flows
+        Rows of the flow table.
+
+    Returns
+    -------
+    dict of str to int
+        ``failed``: a filter or a full queue of this host took them; ``lost``: their events are lost; ``unseen``: no
+        hook saw an event; each over all flows whose account has come.
+    """
+    names = [f"retransmits_{name}" for name in ("total", "logged", "failed", "lost")]
+    total, logged, failed, lost = (int(flows[name].sum() or 0) if name in flows.columns else 0 for name in names)
+    return {"failed": failed, "lost": lost, "unseen": max(total - logged - failed - lost, 0)}

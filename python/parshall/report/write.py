@@ -17,6 +17,7 @@ from parshall.report.account import Account, findings, flow_accounts, flow_total
 from parshall.report.document import (
     TOGETHER,
     check_destination,
+    command_line,
     identities,
     part_of,
     render,
@@ -25,7 +26,7 @@ from parshall.report.document import (
 )
 from parshall.report.images import Images
 from parshall.report.links import links
-from parshall.report.retransmissions import cause_rows, of_listed
+from parshall.report.retransmissions import cause_rows, of_listed, without_row
 
 if TYPE_CHECKING:
     from parshall.instruments.tcp_log import Log
@@ -138,7 +139,8 @@ def write_report(
     title : str
         Heading of the report.
     testbed : mapping, optional
-        The result of `Testbed.describe`, optionally with ``statistics`` of the links.
+        The result of `Testbed.describe`, optionally with ``statistics`` of the links, and the ``command_line`` that
+        made both testbed and logs.
     images : bool
         Whether to write the figures as files, too.
     progress : callable
@@ -255,6 +257,7 @@ def _part(
         "flow_table": table.sort("bytes", descending=True, nulls_last=True, maintain_order=True),
         "full_listeners": log.full_listeners,
         "causes_of_retransmissions": of_listed(log.causes, shown["flow"].to_list()),
+        "retransmissions_without_row": without_row(table),
         "has_pairs": not shown["is_counted"].all(),
         "has_senders": bool(reduced.senders),
         "flows_file": f"{identity}-flows.csv" if others.height else None,
@@ -378,5 +381,6 @@ def _render(
         overlaid=overlaid,
         overview=overview,
         testbed=testbed,
+        repeat=command_line(testbed or {}),
         links=links(testbed) if testbed else [],
     )
