@@ -78,6 +78,13 @@ def test_plan_finds_the_smallest_clock_and_queue() -> None:
     assert losses[0] > 0.01 > losses[1]
 
 
+def test_an_end_that_the_search_leaves_open_is_unknown() -> None:
+    done = parshall("plan", "single-queue", "--loss", "0", "--duration", "0.1")
+    assert done.returncode == 0, done.stderr
+    ends = [line.split() for line in done.stdout.splitlines() if line.startswith(("low", "high"))]
+    assert len(ends) == 2 and ["unknown"] in (end[1:] for end in ends), ends
+
+
 def test_one_long_run_in_batches() -> None:
     done = parshall("run", "single-queue", "--duration", "10", "--batches", "20", "--warm-up", "0.1", "--json")
     assert done.returncode == 0 and not done.stderr, done.stderr

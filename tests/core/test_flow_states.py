@@ -1,8 +1,10 @@
 """The account beside the flows of a log: what is shown while it is written."""
 
+import polars as pl
 import pytest
 
-from parshall.instruments.flow_states import FlowStates
+from parshall.cli.show import _cells
+from parshall.instruments.flow_states import _COUNT_FACTS, _FACTS, FlowStates
 
 
 def account(ledger: dict[str, object]) -> dict[str, object] | None:
@@ -48,3 +50,23 @@ def test_without_a_timed_hook_their_cost_is_unknown() -> None:
     found = account({"hooks": [hook("tcp_ingress", 100, 10)], "cost": cost})
     assert found is not None and (found["hooks_ns"], found["reader_cpu_share"]) == (None, 0.0)
     assert account({}) is None
+
+
+@pytest.mark.parametrize(("has_pauses", "thinned", "may_lack"), [(True, 0, True), (False, 3, True), (False, 0, False)])
+def test_bytes_that_may_lack_a_part_are_marked_where_packets_were_left_out(
+    has_pauses: bool, thinned: int, may_lack: bool
+) -> None:
+    """A connection that was idle for long lacks nothing in a log of all packets."""
+    states = FlowStates(has_pauses=has_pauses)
+    states.ledger = {"hooks": [{"hook": "tcp_ingress", "thinned": thinned, "lost": {"dropped": 0}}]}
+    states.add_flows(pl.DataFrame({"flow": [1]} | {name: [None] for name in (*_FACTS[1:], *_COUNT_FACTS)}))
+    numbers = {"begin_ns": 1, "end_ns": 10**9, "acked_bytes": 2_999_000_000, "received_bytes": 7, "records": 9}
+    numbers |= {"retransmitted_first": 0, "retransmitted_last": 0, "cwnd_segments": 10, "srtt_us": 143}
+    names = {"state": "ESTABLISHED", "retransmitted_for": None, "acked_may_lack": True, "received_may_lack": False}
+    states.set_rows(pl.DataFrame([{"flow": 1} | numbers | names]), 9)
+    table = states.table()
+    assert table.select("acked_may_lack", "received_may_lack").row(0) == (may_lack, False)
+    assert table["srtt_ms"].to_list() == [0.143]
+    cells = _cells(table.with_columns(rate_Mbps=pl.lit(24.0)).row(0, named=True))
+    sign = ">=" if may_lack else ""
+    assert (cells["acked"], cells["received"], cells["Mbit/s"]) == (f"{sign}3G", "7", f"{sign}24.00")

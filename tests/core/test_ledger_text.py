@@ -60,7 +60,7 @@ def test_a_cost_without_a_timed_hook_says_so():
     program = {"program": "reader_softirq", "sampled_runs": 3, "ns_per_run": 343.0}
     cost = {"programs": [program], "reader_cpu_s": 0.5, "wall_s": 2.0, "log_bytes": 0}
     assert (
-        "hooks not timed: none ran in a timed window; reader"
+        "hooks not timed: none ran in the moments in which the kernel times them; reader"
         in ledger_lines({"hooks": [account("tcp_ingress", 1)], "cost": cost})[-1]
     )
     cost["programs"] = [program, {"program": "tcp_ingress", "sampled_runs": 1, "ns_per_run": 150.0}]

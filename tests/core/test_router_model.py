@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parshall.cli.router import _capacity_line
 from parshall.errors import UsageError
+from parshall.host.quantities import many
 from parshall.router import capacity, measurement
 from parshall.router.capacity import Trial, search
 from parshall.router.prediction import ccdf, compare, latencies_ns, predict, single_queue
@@ -50,6 +52,15 @@ def test_the_interval_of_a_search_holds_the_capacity(deviation, stalls, width):
     assert all(each.low_pps < each.high_pps for _, each in found)
     assert np.median([each.high_pps / max(1, each.low_pps) - 1 for _, each in found]) <= width
     assert np.median([abs(each.pps / true - 1) for true, each in found]) <= width
+
+
+@pytest.mark.parametrize("trials", [1, 2, 3, 5])
+def test_a_search_of_few_trials_has_an_estimate_without_an_interval(trials):
+    found = search(router(300e3), **DEFAULTS | {"trials": trials})
+    assert (found.low_pps, found.high_pps, len(found.trials)) == (0, np.inf, trials)
+    assert 5e3 <= found.pps <= 4e6
+    line = _capacity_line(found)
+    assert line == f"zero loss about {found.pps:,.0f} packets/s ({many(trials, 'trial')} without an interval; --trials)"
 
 
 @pytest.mark.parametrize("capacity_pps", [7e3, 40e3, 300e3, 3e6])

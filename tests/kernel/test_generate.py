@@ -396,7 +396,7 @@ def test_the_command_prints_its_account(standing_xdp_link):
     assert text.returncode == 0, text.stderr
     assert "requested 3,000, sent 3,000, not sent 0" in text.stdout
     limited = gen(standing_xdp_link, "--pps", "10k", "--duration", "10ms")
-    assert "requested for 10 ms, sent 100, not sent 0" in in_process.parshall(*limited[3:]).stdout
+    assert "requested 100 in 10 ms, sent 100, not sent 0" in in_process.parshall(*limited[3:]).stdout
     # 1.36 / sqrt(3000): of sizes and of gaps.
     assert text.stdout.count("(5 % critical value: 0.02483)") >= 2 and "digest" in text.stdout
     account = json.loads(in_process.parshall(*command[3:], "--json").stdout)
@@ -451,6 +451,20 @@ def test_a_duration_gives_the_same_packets_each_time(xdp_link):
     assert runs[0].digest == runs[1].digest and runs[0].account["sent"] == runs[1].account["sent"] > 5000
 
 
+@pytest.mark.parametrize(
+    ("gap", "pps", "duration_s"), [(None, 20e6, 0.1), ("poisson", 20e6, 0.1), (None, 100e6, 0.1)]
+)
+def test_packets_for_which_a_late_sender_had_no_time_are_not_sent(standing_xdp_link, gap, pps, duration_s):
+    """No sender reaches these rates. Of many millions, the mean gap says how many were due."""
+    options = {"sizes": "64", "pps": pps, "gap": gap, "duration_s": duration_s}
+    accounts = [generator(standing_xdp_link, **options).wait().account for _ in range(2)]
+    for account in accounts:
+        assert account["requested"] == account["sent"] + account["not_sent"]
+        assert 0 < account["sent"] < account["requested"] == pytest.approx(pps * duration_s, rel=0.01)
+    # What is due is the plan's, whatever was sent of it.
+    assert abs(accounts[0]["requested"] - accounts[1]["requested"]) <= (0 if pps < 50e6 else 1)
+
+
 def test_a_run_whose_packets_are_all_lost_fails(standing_xdp_link):
     sender, *_ = standing_xdp_link
     with sender.enter(), Path("/dev/net/tun").open("r+b", buffering=0) as tap:
@@ -481,6 +495,7 @@ def test_the_cpu_profile_has_the_time_of_the_programs(xdp_link, tmp_path):
     command += gen(xdp_link, "--sizes", "64", "--pps", "100k", "--count", "100000", "--json")
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
-    (hook,) = [hook for hook in json.loads(output.read_text())["hooks"] if hook["name"] == "generate"]
+    # Other generators of the host have programs of this name, too.
+    hooks = [hook for hook in json.loads(output.read_text())["hooks"] if hook["name"] == "generate"]
     # Readings are a tenth of a second apart, and the program is unloaded when the command ends.
-    assert hook["runs"] >= 50_000 and 0 < hook["run_ns"] < 2e9
+    assert any(hook["runs"] >= 50_000 and 0 < hook["run_ns"] < 2e9 for hook in hooks), hooks

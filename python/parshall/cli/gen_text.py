@@ -15,10 +15,11 @@ def account_lines(account: dict[str, Any], duration_s: float | None = None) -> I
     """
     if account["gaps"] and not account["gaps"]["is_shape_kept"]:
         yield _gap_warning(account["gaps"])
-    if account["requested"] is not None:
-        requested = f"{account['requested']:,}"
+    time = "" if duration_s is None else duration_text(duration_s * 1e9)
+    if account["requested"] is None:
+        requested = f"for {time}" if time else "until stopped"
     else:
-        requested = "until stopped" if duration_s is None else f"for {duration_text(duration_s * 1e9)}"
+        requested = f"{account['requested']:,}{time and f' in {time}'}"
     not_sent = f"not sent {account['not_sent']:,}"
     yield f"packets   requested {requested}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
     yield f"          {_arrival(account)}"

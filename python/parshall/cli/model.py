@@ -394,6 +394,7 @@ def plan_capacity(
         print(json.dumps(row))
         return
     title = f"at the {'largest load' if is_load else f'smallest {find}'}"
+    row |= {name: "unknown" for name in ("low", "high") if row[name] is None}
     _table([{"": name, title: _text(value)} for name, value in row.items() if name != "class"], False)
 
 

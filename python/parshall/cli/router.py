@@ -173,6 +173,9 @@ def _capacity_line(found: Any) -> str:
     ends = f"{low} to {high}"
     if found.is_sender_limited:
         ends = f"at least {low}, limited by the generator"
+    elif found.low_pps == 0 and found.high_pps == math.inf:
+        trials = many(len(found.trials), "trial")
+        return f"zero loss about {found.pps:,.0f} packets/s ({trials} without an interval; --trials)"
     return f"zero loss {found.pps:,.0f} packets/s ({ends}; {found.confidence:.0%} confidence)"
 
 

@@ -297,6 +297,9 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     def number(value: float | None, shape: str = ",") -> str:
         return "-" if value is None else format(value, shape)
 
+    def at_least(may_lack: bool | None) -> str:
+        return ">=" if may_lack else ""
+
     host = {"host": row["host"]} if "host" in row else {}
     return {
         **host,
@@ -305,9 +308,9 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "pid": number(row["pid"], "d"),
         "local": _end(row["local_address"], row["local_port"]),
         "peer": _end(row["remote_address"], row["remote_port"]),
-        "acked": _amount(row["acked_bytes"]),
-        "received": _amount(row["received_bytes"]),
-        "Mbit/s": number(row["rate_Mbps"], ",.2f"),
+        "acked": at_least(row["acked_may_lack"]) + _amount(row["acked_bytes"]),
+        "received": at_least(row["received_may_lack"]) + _amount(row["received_bytes"]),
+        "Mbit/s": at_least(row["acked_may_lack"] or row["received_may_lack"]) + number(row["rate_Mbps"], ",.2f"),
         "rtt_ms": number(row["srtt_ms"], ".2f"),
         "cwnd": number(row["cwnd_segments"]),
         "retr": number(row["retransmitted"]),
@@ -364,8 +367,9 @@ def _account_lines(account: dict[str, Any] | None) -> Iterator[str]:
     yield f"seen {account['seen']:,} = {' + '.join(parts)}; {cost}"
     if account["thinned"]:
         yield (
-            "packets are thinned: acked and received reach to the last logged packet of each flow, and lack what it "
-            "moved where 2 GiB or more lie between two of them; states and times are those of logged packets"
+            "packets are thinned: acked and received reach to the last logged packet of each flow; >=: 2 GiB or more "
+            "may lie between two of them, of which they have the rest only; states and times are those of logged "
+            "packets"
         )
 
 

@@ -158,7 +158,7 @@ def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
     if others := timed[_PROGRAMS_SHOWN:]:
         most_ns = max(program["ns_per_run"] for program in others)
         named.append(f"{many(len(others), 'further program')} at most {most_ns:,.0f} ns")
-    hooks = ", ".join(named) or "hooks not timed: none ran in a timed window"
+    hooks = ", ".join(named) or "hooks not timed: none ran in the moments in which the kernel times them"
     # A packet socket has none of ours.
     hooks = f"{hooks}; " if cost["programs"] else ""
     reader = f"reader {cost['reader_cpu_s']:.2f} CPU s in {cost['wall_s']:.1f} s"

@@ -24,6 +24,7 @@ _FACTS = (
 _CHANGING_FACTS = ("flow", "began_before", "ending", "ended")
 # What `retransmitted_here` needs besides.
 _COUNT_FACTS = ("first_time_ns", "retransmits_total")
+_MAY_LACK = ("acked_may_lack", "received_may_lack")
 # Rows that are read before the caller can draw, or end.
 _ROWS_AT_ONCE = 1 << 20
 
@@ -48,10 +49,13 @@ class FlowStates:
     ----------
     gap_ends_ns : sequence of int
         As for `retransmitted_here`.
+    has_pauses : bool
+        Whether packets may have come while nothing was observed, as with a budget.
     """
 
-    def __init__(self, gap_ends_ns: Sequence[int] = ()) -> None:
+    def __init__(self, gap_ends_ns: Sequence[int] = (), *, has_pauses: bool = False) -> None:
         self._gap_ends_ns = gap_ends_ns
+        self._has_pauses = has_pauses
         self._facts = pl.DataFrame()
         self._measured: pl.DataFrame | None = None
         self.records = 0
@@ -123,11 +127,18 @@ class FlowStates:
         -------
         polars.DataFrame
             Shape (flows, columns): the facts of the flow table, ``acked_bytes`` (acknowledged by the peer) and
-            ``received_bytes`` since the log began, ``retransmitted`` segments and what for (``retransmitted_for``: "12
-            fast, 1 rto", causes as in docs/retransmissions.md), ``duration_s``, and the last ``state``,
-            ``cwnd_segments`` and ``srtt_ms``; null where no row of the flow had a socket.
+            ``received_bytes`` since the log began, ``acked_may_lack`` and ``received_may_lack`` (whether 2 GiB or more
+            may have moved between two rows, of which the bytes then have the rest only), ``retransmitted`` segments
+            and what for (``retransmitted_for``: "12 fast, 1 rto", causes as in docs/retransmissions.md),
+            ``duration_s``, and the last ``state``, ``cwnd_segments`` and ``srtt_ms``; null where no row of the flow
+            had a socket.
         """
         return self._joined(_FACTS)
+
+    def _may_lack(self) -> bool:
+        """Return whether packets are not in the log."""
+        hooks = self.ledger.get("hooks") or []
+        return self._has_pauses or any(hook["thinned"] or any(hook["lost"].values()) for hook in hooks)
 
     def changing(self) -> pl.DataFrame:
         """Return what changes of the flows: `table` without who they are, for those who look often."""
@@ -145,7 +156,9 @@ class FlowStates:
             joined.with_columns(
                 retransmitted=retransmitted_here("retransmitted_first", "retransmitted_last", self._gap_ends_ns),
                 duration_s=(pl.col("end_ns") - pl.col("begin_ns")) / 1e9,
-                srtt_ms=pl.col("srtt_us") / 1e3,
+                # Rounded, since the quotient is none of the nearest number.
+                srtt_ms=(pl.col("srtt_us") / 1e3).round(6),
+                **({} if self._may_lack() else dict.fromkeys(_MAY_LACK, pl.lit(False))),
             )
             .drop("retransmitted_first", "retransmitted_last", "srtt_us", *_COUNT_FACTS)
             .sort("flow")
@@ -165,7 +178,9 @@ class Follower:
         self._native = _native.LogFollower(Path(path))
         part = json.loads(self._native.metadata.get("parshall.part", "{}"))
         # The files before the newest one are not read.
-        self._states = FlowStates([part["began_ns"]] if part.get("number", 1) > 1 else [])
+        self._states = FlowStates(
+            [part["began_ns"]] if part.get("number", 1) > 1 else [], has_pauses=bool(self.options.get("budget"))
+        )
         self._is_current = False
         self.until_ns = 0
         """Until when the log is known, ns of ``CLOCK_REALTIME``; 0: nothing is."""

@@ -386,7 +386,7 @@ class Log:
         from parshall.instruments.flow_states import FlowStates
         from parshall.instruments.retransmitted import gap_ends_ns
 
-        states = FlowStates(gap_ends_ns(plain_rows(self.gaps)))
+        states = FlowStates(gap_ends_ns(plain_rows(self.gaps)), has_pauses=bool(self.options.get("budget")))
         states.ledger = self.ledger
         states.add_flows(self._reader.flows())
         states.set_rows(*self._reader.states(progress))

@@ -77,7 +77,7 @@ class SentOutput(Object):
     """The account of a generator: requested = sent + not_sent, and sent = arrived + lost."""
 
     requested: int | None
-    """Packets requested; null: until stopped."""
+    """Packets requested, or due in the time that was; null: until stopped, or for a time without gaps."""
     backend: Literal["xdp", "af-packet", "af-xdp", "pktgen"]
     """How packets were sent."""
     sent: int

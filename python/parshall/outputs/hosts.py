@@ -243,6 +243,10 @@ class FlowState(Object):
     """Bytes that the peer acknowledged since the log began."""
     received_bytes: int | None
     """Bytes received since the log began."""
+    acked_may_lack: bool | None
+    """Whether 2 GiB or more may have moved between two of its records, so that acked_bytes may be too small."""
+    received_may_lack: bool | None
+    """The same of received_bytes."""
     cwnd_segments: int | None
     """Congestion window, segments."""
     state: str | None

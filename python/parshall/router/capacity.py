@@ -264,7 +264,8 @@ def search(
     range_pps = (low_pps, high_pps)
     below, above = (_Staircase(pps, is_below, _STEP * resolution, range_pps) for is_below in (True, False))
     needed = math.log(2 / (1 - CONFIDENCE))
-    low, high, highest_pps = 0.0, math.inf, 0.0
+    low, high = 0.0, math.inf
+    highest_pps = max(each.sent_pps for each in done)
     while len(done) < trials:
         for own in (below, above)[: trials - len(done)]:
             own.take(*passes(own.pps))

@@ -4,8 +4,8 @@ use super::columns::{DIRECTION_NAMES, STATE_NAMES};
 use super::flow::FlowRow;
 use super::retransmission::{CAUSE_NAMES, Causes, Row};
 use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, Int8Array, Int64Array, StringArray, UInt32Array,
-    UInt64Array,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int8Array, Int64Array, StringArray,
+    UInt32Array, UInt64Array,
 };
 use arrow::datatypes::{Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type};
 use arrow::error::ArrowError;
@@ -170,23 +170,46 @@ impl Kind {
     }
 }
 
+/// From here on a difference of sequence numbers does not say how far one is ahead of another.
+const AMBIGUOUS_BYTES: f64 = (1_u64 << 31) as f64;
+/// Rates are those of this time or longer, so that what a burst leaves at a time is none.
+const RATE_MIN_NS: i64 = 1_000_000;
+
 /// How far a sequence number advanced.
 #[derive(Clone, Copy, Debug, Default)]
 struct Advance {
     last: Option<u32>,
     at: i64,
     highest: i64,
+    /// Its highest rate, bytes per nanosecond.
+    fastest: f64,
+    /// Where the time of a rate began: time and `highest`.
+    mark: (i64, i64),
 }
 
 impl Advance {
     /// A step may be negative: rows of two CPUs may be out of order, and a segment may wait while the application
     /// holds the socket.
-    fn to(&mut self, number: u32) {
+    fn to(&mut self, number: u32, time_ns: i64) {
         if let Some(last) = self.last {
             self.at += ahead(number, last);
             self.highest = self.highest.max(self.at);
+            let (mark_ns, mark) = self.mark;
+            if time_ns - mark_ns >= RATE_MIN_NS {
+                let rate = (self.highest - mark) as f64 / (time_ns - mark_ns) as f64;
+                self.fastest = self.fastest.max(rate);
+                self.mark = (time_ns, self.highest);
+            }
+        } else {
+            self.mark = (time_ns, 0);
         }
         self.last = Some(number);
+    }
+
+    /// Whether so much may have moved in a time without a row that its sequence numbers do not tell how much: at its
+    /// highest rate it would have.
+    fn may_lack(&self, without_row_ns: i64) -> bool {
+        self.fastest * without_row_ns as f64 >= AMBIGUOUS_BYTES
     }
 }
 
@@ -195,6 +218,8 @@ struct FlowState {
     records: u64,
     begin_ns: i64,
     end_ns: i64,
+    /// The longest time without a row.
+    without_row_ns: i64,
     acked: Advance,
     received: Advance,
     retransmitted_first: u32,
@@ -304,6 +329,7 @@ impl FlowStates {
                     records: 0,
                     begin_ns: time_ns,
                     end_ns: time_ns,
+                    without_row_ns: 0,
                     acked: Advance::default(),
                     received: Advance::default(),
                     retransmitted_first: retransmitted,
@@ -313,6 +339,7 @@ impl FlowStates {
                     srtt_us: 0,
                 });
             flow.records += 1;
+            flow.without_row_ns = flow.without_row_ns.max(time_ns - flow.end_ns);
             flow.begin_ns = flow.begin_ns.min(time_ns);
             flow.end_ns = flow.end_ns.max(time_ns);
             self.until_ns = self.until_ns.max(time_ns);
@@ -326,8 +353,8 @@ impl FlowStates {
             // Before the peer's SYN there is no number to advance from.
             if matches!(kind, Kind::Open) {
                 let (acked, received) = rows.numbers(row);
-                flow.acked.to(acked);
-                flow.received.to(received);
+                flow.acked.to(acked, time_ns);
+                flow.received.to(received, time_ns);
             }
         }
     }
@@ -377,6 +404,20 @@ impl FlowStates {
             ("end_ns", i64s(|flow| flow.end_ns), false),
             ("acked_bytes", i64s(|flow| flow.acked.highest), false),
             ("received_bytes", i64s(|flow| flow.received.highest), false),
+            (
+                "acked_may_lack",
+                column::<BooleanArray, _>(all, |flow| {
+                    Some(flow.acked.may_lack(flow.without_row_ns))
+                }),
+                false,
+            ),
+            (
+                "received_may_lack",
+                column::<BooleanArray, _>(all, |flow| {
+                    Some(flow.received.may_lack(flow.without_row_ns))
+                }),
+                false,
+            ),
             (
                 "retransmitted_first",
                 u32s(|flow| flow.retransmitted_first),
@@ -444,6 +485,23 @@ mod tests {
             rcv_nxt,
             direction: OUT,
             ..Default::default()
+        }
+    }
+
+    #[test]
+    fn bytes_may_lack_where_sequence_numbers_may_have_gone_round_between_two_rows() {
+        let at = |time_ms: u64, acked: u32| TcpStateRecord {
+            time_ns: time_ms * 1_000_000,
+            ..record(ESTABLISHED, acked, 1)
+        };
+        // 4 Gbit/s for 10 ms, and as much without a row: 2.15 GB or more in 4.3 s.
+        for (pause_ms, may_lack) in [(4_200, 0), (4_400, 1)] {
+            let before = (0..=10).map(|time_ms| at(time_ms, 500_000 * time_ms as u32));
+            let records: Vec<_> = before.chain([at(10 + pause_ms, 6_000_000)]).collect();
+            let table = table_of(&records, 4);
+            assert_eq!(number(&table, "acked_bytes"), [6_000_000]);
+            assert_eq!(number(&table, "acked_may_lack"), [may_lack]);
+            assert_eq!(number(&table, "received_may_lack"), [0]);
         }
     }
 

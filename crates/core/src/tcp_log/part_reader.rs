@@ -203,7 +203,9 @@ impl<R: Read> PartReader<R> {
             Step::EndOfStream | Step::EndOfFile => {
                 self.truncation = (!self.is_final).then(|| Truncation {
                     at_byte: self.messages.at_byte(),
-                    reason: "it was not finished: its writer still runs, was killed, or ran out of room".into(),
+                    reason:
+                        "it was not finished: its writer still runs, was killed, or ran out of room"
+                            .into(),
                 });
             }
         }

@@ -9,6 +9,9 @@ use std::iter::Peekable;
 /// Packets that are drawn before the senders may send them.
 const CHUNK: u64 = 1024;
 
+/// Packets that are counted though none of them will be sent: some tenths of a second.
+const COUNTED_MAX: u64 = 5_000_000;
+
 /// The plan on its way through the rings.
 pub(super) struct Feeder<'a> {
     workload: &'a Workload,
@@ -99,6 +102,22 @@ impl<'a> Feeder<'a> {
         }
         self.schedule.set_drawn(self.drawn);
         count > 0
+    }
+
+    /// The packets that are due before `until_ns`, drawn or not. Where millions were not, theirs is the number that the
+    /// mean gap gives.
+    pub fn due(&mut self) -> u64 {
+        let (until_ns, mut last_ns) = (self.until_ns, 0);
+        let mut counted = 0;
+        while counted < COUNTED_MAX {
+            let Some(packet) = self.plan.next_if(|packet| packet.due_ns < until_ns) else {
+                return self.drawn + counted;
+            };
+            last_ns = packet.due_ns;
+            counted += 1;
+        }
+        let rest = (until_ns - last_ns) as f64 / self.workload.gaps.mean_gap_ns();
+        self.drawn + counted + rest as u64
     }
 
     /// Whether nothing is left to draw.

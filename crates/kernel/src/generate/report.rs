@@ -30,7 +30,7 @@ impl Progress for GeneratorProgress {
 /// sent = arrived + lost.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Packets that were requested; None: until stopped.
+    /// Packets that were requested, or due in the time that was; None: until stopped, or for a time without gaps.
     pub requested: Option<u64>,
     /// The back end.
     pub backend: BackendKind,

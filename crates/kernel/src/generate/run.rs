@@ -54,7 +54,7 @@ pub(super) struct Run<'a> {
     pub team: Team,
     pub link: LinkWatch,
     pub control: &'a Control<GeneratorProgress>,
-    /// Packets in all; none: until it is stopped.
+    /// Packets in all; none: until it is stopped or the time is over.
     pub requested: Option<u64>,
     /// From the first packet on; none: until all are sent.
     pub duration_ns: Option<u64>,
@@ -166,6 +166,9 @@ impl Run<'_> {
                 .map_err(failed("write the times of sending"))?;
         }
         report_progress(control, &feeder);
+        // What a late sender left out was requested, too.
+        let in_time = (until_ns < u64::MAX).then(|| feeder.due());
+        let requested = [requested, in_time].into_iter().flatten().min();
         let report = Report::of(workload, &schedule, &feeder, &sent, requested);
         Ok(report.with_fate(link.fate()))
     }
