@@ -451,9 +451,7 @@ def test_a_duration_gives_the_same_packets_each_time(xdp_link):
     assert runs[0].digest == runs[1].digest and runs[0].account["sent"] == runs[1].account["sent"] > 5000
 
 
-@pytest.mark.parametrize(
-    ("gap", "pps", "duration_s"), [(None, 20e6, 0.1), ("poisson", 20e6, 0.1), (None, 100e6, 0.1)]
-)
+@pytest.mark.parametrize(("gap", "pps", "duration_s"), [(None, 20e6, 0.1), ("poisson", 20e6, 0.1), (None, 100e6, 0.1)])
 def test_packets_for_which_a_late_sender_had_no_time_are_not_sent(standing_xdp_link, gap, pps, duration_s):
     """No sender reaches these rates. Of many millions, the mean gap says how many were due."""
     options = {"sizes": "64", "pps": pps, "gap": gap, "duration_s": duration_s}

@@ -1,7 +1,6 @@
 """``parshall path --join``: recognise the files, join them, write or show the result."""
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,11 +60,12 @@ def run(files: list[Path], output: Path | None, to: str | None, *, quiet: bool, 
 
 def _unmatched(timeline: pa.Table, tcp_log: Log | None, capture: Trace | None) -> list[str]:
     """Return a line for each file in which no packet of the path was found: it may be of another time or host."""
-    files = (("tcp_match", tcp_log), ("capture_match", capture))
+    # A router forwards packets of connections that it does not have.
+    files = (("tcp_match", tcp_log, ", and of an end of the connections"), ("capture_match", capture, ""))
     return [
         f"--join {printable(str(file.path))}: has none of the {many(timeline.num_rows, 'packet')}; is it of the same "
-        "time and host?"
-        for column, file in files
+        f"time and host{hint}?"
+        for column, file, hint in files
         if file is not None and timeline.num_rows and pc.all(pc.equal(timeline[column].cast("string"), "none")).as_py()
     ]
 
@@ -152,7 +152,7 @@ def _write(timeline: pa.Table, capture: Trace | None, output: Path, *, quiet: bo
         file.flush()
         commit()
     if not quiet:
-        show(f"{output}: {timeline.num_rows:,} rows", file=sys.stderr)
+        say("path", f"{output}: {many(timeline.num_rows, 'row')}")
 
 
 def connection_lines(one: dict[str, Any]) -> list[str]:

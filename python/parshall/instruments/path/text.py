@@ -112,8 +112,9 @@ def _drops(row: dict[str, Any]) -> str:
 def _cost_line(cost: dict[str, Any]) -> str:
     verdict = "" if cost["is_distinguishable"] else "; not distinguishable from zero"
     return (
-        f"probe cost, {cost['path']}: {cost['ns_per_probe']:.0f} +- {cost['interval_ns']:.0f} ns for each of "
-        f"{cost['probes']} probes between the first and the last (95 %, {cost['windows']} pairs of windows){verdict}"
+        f"probe cost, {cost['path']}: {cost['ns_per_probe']:.0f} +- {cost['interval_ns']:.0f} ns a probe, for "
+        f"{many(cost['probes'], 'probe')} between the first and the last (95 %, {cost['windows']} pairs of windows)"
+        f"{verdict}"
     )
 
 
