@@ -1,5 +1,6 @@
 """Logs whose files are not all there: what reports and tables say of them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from made_log import BEGIN_NS, hook_account
 from written_log import COLUMNS, NAMES, batch_of, flow_row, write_log
 
+import in_process
 import parshall
 from parshall.figures import reduce
 from parshall.instruments.flow_states import Follower
@@ -112,6 +114,9 @@ def test_flows_that_a_missing_file_may_end_are_not_checked(tmp_path: Path) -> No
     assert "flow 1, packets: +3 of 13 seen are unaccounted" in text
     assert "flow 2, packets" not in text
     assert "1 flow was not checked: the last account may be in the file that is missing" in text
+    # `parshall show --json` has the gap, too.
+    shown = json.loads(in_process.parshall("show", str(tmp_path / "x.arrow"), "--json").stdout)
+    assert [gap["cause"] for gap in shown["gaps"]] == ["file_missing"] and shown["truncation"] is None
 
 
 def moved(log: Log) -> dict[int, int]:

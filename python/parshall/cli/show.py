@@ -81,7 +81,8 @@ def command(
         states = opened.flow_states(lambda records: progress(f"reading {log}: {records:,} records"))
     table = _ordered(_with_rates(states.table(), None, 0.0), sort or "bytes")
     if as_json:
-        print(json.dumps(_as_json(log, table, states, opened.complete)))
+        whole = {"truncation": opened.truncation, "gaps": plain_rows(opened.gaps)}
+        print(json.dumps(_as_json(log, table, states, opened.complete) | whole))
         return 0
     title = f"{log}: {many(table.height, 'flow')}, {many(states.records, 'record')}"
     title += "" if opened.complete else f"; incomplete{f': {opened.truncation}' if opened.truncation else ''}"

@@ -263,6 +263,17 @@ class FlowState(Object):
     """Rate of both directions over its life, megabits per second; with --follow, since the last table."""
 
 
+class LogGap(Object):
+    """A time that a log does not have."""
+
+    from_time_ns: int | None
+    """When the last account before it was taken, nanoseconds since 1970; null: unknown, or the log begins with it."""
+    until_time_ns: int | None
+    """When the next file begins, nanoseconds since 1970; null: the log ends with it."""
+    cause: Literal["restarted", "killed", "file_missing", "file_damaged"]
+    """A new writer began, after the former one ended in order or did not; a file is missing, or has no head."""
+
+
 class ShowOutput(Object):
     """The flows of a log: ``parshall show --json``; with --follow, one object a line."""
 
@@ -278,17 +289,10 @@ class ShowOutput(Object):
     """One object for each connection."""
     ledger: Ledger | None
     """The account so far; null: none was written yet."""
-
-
-class LogGap(Object):
-    """A time that a log does not have."""
-
-    from_time_ns: int | None
-    """When the last account before it was taken, nanoseconds since 1970; null: unknown, or the log begins with it."""
-    until_time_ns: int | None
-    """When the next file begins, nanoseconds since 1970; null: the log ends with it."""
-    cause: Literal["restarted", "killed", "file_missing", "file_damaged"]
-    """A new writer began, after the former one ended in order or did not; a file is missing, or has no head."""
+    truncation: str | None = ABSENT
+    """Without --follow: where and why the log ends early; null: it has its end."""
+    gaps: list[LogGap] = ABSENT
+    """Without --follow: times that the log does not have."""
 
 
 class StoredFlow(FlowState):
