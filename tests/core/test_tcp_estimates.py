@@ -182,6 +182,9 @@ def test_a_report_says_what_a_budget_left_out() -> None:
     assert (
         "it logged every packet to every 64th packet of each flow, none for 20% of the time until the last" in sentence
     )
+    # 2^31 bytes in two seconds.
+    assert "In its longest pause of 2.0 s, flows of 8,590 Mbit/s or more moved 2 GiB" in sentence
+    assert "pause" not in _thinned(rows[:2])[0]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ _SYN_AND_FIN = 2
 _CONNECTIONS_NAMED = 4
 # Fewer do not outweigh the schema and the flow table.
 _RECORDS_FOR_MEAN = 1000
+# From here on a difference of sequence numbers does not say how far one is ahead of another.
+_AMBIGUOUS_BYTES = 2**31
 # Hooks whose programs run for every packet.
 _PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
 
@@ -65,15 +67,23 @@ def _thinned(thinning: Sequence[Mapping[str, Any]]) -> list[str]:
     times_ns = [row["time_ns"] for row in thinning]
     # When the log ended after the last change is not known.
     spans = list(zip(every, times_ns, times_ns[1:], strict=False))
-    paused_ns = sum(until - since for each, since, until in spans if each == 0)
+    pauses_ns = [until - since for each, since, until in spans if each == 0]
+    paused_ns = sum(pauses_ns)
     share = paused_ns / max(times_ns[-1] - times_ns[0], 1)
     paused = f", none for {share:.0%} of the time until the last change" if paused_ns else ""
     paused += ", none after the last change" if every[-1] == 0 else ""
     rates = sorted({each for each in every if each})
     logged = " to ".join(dict.fromkeys(_every_packet(each) for each in (rates[0], rates[-1]))) if rates else "no packet"
+    longest_s = max(pauses_ns, default=0) / 1e9
+    wrapped = ""
+    if longest_s:
+        wrapped = (
+            f" In its longest pause of {longest_s:.1f} s, flows of {8e-6 * _AMBIGUOUS_BYTES / longest_s:,.0f} Mbit/s or "
+            "more moved 2 GiB, so that their bytes and rates here may be too small; `parshall show` marks them."
+        )
     return [
         f"To keep to its budget it logged {logged} of each flow{paused}: "
-        "log.estimates() has bytes, retransmissions and round-trip times with intervals."
+        f"log.estimates() has bytes, retransmissions and round-trip times with intervals.{wrapped}"
     ]
 
 
