@@ -77,9 +77,10 @@ def _thinned(thinning: Sequence[Mapping[str, Any]]) -> list[str]:
     longest_s = max(pauses_ns, default=0) / 1e9
     wrapped = ""
     if longest_s:
+        rate_Mbps = 8e-6 * _AMBIGUOUS_BYTES / longest_s
         wrapped = (
-            f" In its longest pause of {longest_s:.1f} s, flows of {8e-6 * _AMBIGUOUS_BYTES / longest_s:,.0f} Mbit/s or "
-            "more moved 2 GiB, so that their bytes and rates here may be too small; `parshall show` marks them."
+            f" In its longest pause of {longest_s:.1f} s, flows of {rate_Mbps:,.0f} Mbit/s or more moved "
+            "2 GiB, so that their bytes and rates here may be too small; `parshall show` marks them."
         )
     return [
         f"To keep to its budget it logged {logged} of each flow{paused}: "
