@@ -310,6 +310,8 @@ struct tcp_flow_end_record {
 	__u32 retransmits_seen;     /* of these, segments of events */
 	__u32 retransmits_failed;   /* of these, segments that a filter or a full queue of this host took */
 	__u32 retransmits_refused;  /* attempts that failed before the kernel counted them: no route, no memory */
+	__u64 bytes_acked;          /* that of the kernel, less what it was when the log first saw the connection */
+	__u64 bytes_received;       /* likewise */
 };
 
 /*
@@ -367,6 +369,10 @@ struct flow_state {
 	__u32 last_ssthresh_segments;
 	__u64 events_seen;
 	__u64 events_dropped;
+	__u64 bytes_acked;     /* those of the kernel when they were last read */
+	__u64 bytes_received;
+	__u64 bytes_acked_before; /* the log */
+	__u64 bytes_received_before;
 	__u32 has_closed;       /* its last state was written */
 	__u32 is_summed_up;     /* by a sweep, of which more than one may come to its socket */
 	__u32 retransmits_seen; /* segments, as in struct tcp_flow_end_record */

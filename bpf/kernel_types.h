@@ -117,6 +117,8 @@ struct tcp_sock {
 	__u32 rate_delivered;
 	__u32 rate_interval_us;
 	__u32 total_retrans;
+	__u64 bytes_acked;
+	__u64 bytes_received;
 	__u32 reordering;
 	__u32 reord_seen;
 	__u32 undo_marker;

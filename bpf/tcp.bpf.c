@@ -350,8 +350,10 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 		return 0;
 	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
 	tp = bpf_skc_to_tcp_sock((void *)sk);
-	if (flow && tp)
+	if (flow && tp) {
 		note_ending(flow, tp, old_state);
+		note_bytes(flow, tp);
+	}
 	if (!control.enabled)
 		return 0;
 	/* With a flow, the program that runs first writes; without one, tcp_close counts. */
@@ -512,8 +514,10 @@ static __always_inline void sum_up(struct flow_state *flow, struct sock *sk)
 {
 	struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : 0;
 
-	if (flow && tp && !__sync_lock_test_and_set(&flow->is_summed_up, 1))
+	if (flow && tp && !__sync_lock_test_and_set(&flow->is_summed_up, 1)) {
+		note_bytes(flow, tp);
 		write_flow_end(flow, 0, ending_up_to_now(flow, tp));
+	}
 }
 
 SEC("iter/bpf_sk_storage_map")

@@ -406,6 +406,15 @@ static __noinline void write_flow(struct tcp_sock *tp, const struct flow_facts *
 	ring_commit(&record->header, &flow_layout, &slot);
 }
 
+/* Reads what the connection has moved. Nothing moves after its end, and tcp_disconnect() clears the kernel's counts. */
+static __always_inline void note_bytes(struct flow_state *flow, const struct tcp_sock *tp)
+{
+	if (tp->bytes_acked > flow->bytes_acked)
+		flow->bytes_acked = tp->bytes_acked;
+	if (tp->bytes_received > flow->bytes_received)
+		flow->bytes_received = tp->bytes_received;
+}
+
 #define REPORTS_FAILED_RETRANSMITS bpf_core_field_exists(struct trace_event_raw_tcp_retransmit_skb, err)
 
 static __noinline void write_flow_end(const struct flow_state *flow, __u16 flags, __u8 ending)
@@ -436,6 +445,8 @@ static __noinline void write_flow_end(const struct flow_state *flow, __u16 flags
 					     flow->retransmits_failed :
 					     record->retransmits_total - flow->retransmits_seen;
 	record->retransmits_refused = flow->retransmits_refused;
+	record->bytes_acked = flow->bytes_acked - flow->bytes_acked_before;
+	record->bytes_received = flow->bytes_received - flow->bytes_received_before;
 	ring_commit(&record->header, &flow_layout, &slot);
 }
 
@@ -532,6 +543,12 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 		flow->has_retransmitted = tp->total_retrans != 0;
 	}
 	flow->total_retrans = tp->total_retrans;
+	/* A connection whose handshake is followed has moved nothing before. */
+	if (!handshake) {
+		flow->bytes_acked_before = tp->bytes_acked;
+		flow->bytes_received_before = tp->bytes_received;
+	}
+	note_bytes(flow, tp);
 	if (__sync_val_compare_and_swap(&flow->flow, 0, number) != 0)
 		return;
 	if (number == FLOW_IGNORED)

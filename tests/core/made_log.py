@@ -78,6 +78,8 @@ def flow_row(flow: int, logged: int = 0, **changes: Any) -> dict[str, Any]:
         "first_time_ns": None,
         "last_time_ns": None,
         "retransmits_total": None,
+        "bytes_acked": None,
+        "bytes_received": None,
     }
     for kind in ("packets", "events"):
         row |= {f"{kind}_{count}": 0 for count in COUNTS}

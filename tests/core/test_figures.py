@@ -277,6 +277,18 @@ def test_a_common_time_axis_is_kept():
     assert STATE_BINS >= 500
 
 
+def test_bytes_that_wrapped_between_few_rows_are_those_of_the_account() -> None:
+    """Flow 1 moved 4 GiB in a pause; flow 2 lacks what came after its last row, which is less than a wrap."""
+    table = records([1, 1, 2, 2], [0, 10**9, 0, 10**9], snd_una=[0, 10**6] * 2, snd_nxt=[0, 10**6] * 2)
+    accounts = {1: 2**32 + 10**6, 2: 2 * 10**6}
+    flows = pa.Table.from_pylist(
+        [flow_row(flow, 2, bytes_acked=count, bytes_received=0) for flow, count in accounts.items()]
+    )
+    reduced = reduce(log_of(table, flows=flows)).table
+    assert reduced["bytes"].to_list() == [2**32 + 10**6, 10**6]
+    assert reduced["Mbps"][0] == pytest.approx(8e-6 * (2**32 + 10**6))
+
+
 def test_the_band_covers_bins_with_records_and_nothing_between():
     # Two moments of three records each, a second apart.
     times_ns = [0, 1, 2, NS_PER_S, NS_PER_S + 1, NS_PER_S + 2]

@@ -70,3 +70,19 @@ def test_bytes_that_may_lack_a_part_are_marked_where_packets_were_left_out(
     cells = _cells(table.with_columns(rate_Mbps=pl.lit(24.0)).row(0, named=True))
     sign = ">=" if may_lack else ""
     assert (cells["acked"], cells["received"], cells["Mbit/s"]) == (f"{sign}3G", "7", f"{sign}24.00")
+
+
+def test_an_account_completes_the_bytes_of_a_log_that_is_read_as_a_whole() -> None:
+    """The account of flow 1 has come; that of flow 2 has not."""
+    for is_whole in (True, False):
+        states = FlowStates(has_pauses=True, is_whole=is_whole)
+        facts = {name: [None, None] for name in (*_FACTS[1:], *_COUNT_FACTS)}
+        facts |= {"flow": [1, 2], "bytes_acked": [7_294_000_000, None], "bytes_received": [7, None]}
+        states.add_flows(pl.DataFrame(facts))
+        row = {"begin_ns": 1, "end_ns": 10**9, "acked_bytes": 2_999_000_000, "received_bytes": 9, "records": 9}
+        row |= {"retransmitted_first": 0, "retransmitted_last": 0, "cwnd_segments": 10, "srtt_us": 143}
+        row |= {"state": "CLOSE", "retransmitted_for": None, "acked_may_lack": True, "received_may_lack": False}
+        states.set_rows(pl.DataFrame([{"flow": flow} | row for flow in (1, 2)]), 18)
+        table = states.table()
+        wanted = [(7_294_000_000, 9, False), (2_999_000_000, 9, True)] if is_whole else [(2_999_000_000, 9, True)] * 2
+        assert table.select("acked_bytes", "received_bytes", "acked_may_lack").rows() == wanted

@@ -6,12 +6,14 @@ import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from conversation import connection, socket_statistics, transfer
@@ -330,3 +332,40 @@ def test_all_flows_that_live_on_have_an_account(ends: Any, tmp_path: Path) -> No
     assert flows.height == 2 * connections
     assert not flows["ended"].any()
     assert (flows["packets_seen"] >= 4).all()
+
+
+def moved(end: socket.socket) -> np.ndarray:
+    """Return the bytes that the peer of a socket acknowledged, and that came, as the kernel tells their owner."""
+    return np.array(struct.unpack_from("QQ", end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136), 120))
+
+
+@pytest.mark.parametrize("packets_per_log", [1, 1024])
+def test_bytes_of_an_account_are_those_that_the_kernel_tells_the_sockets_owner(
+    ends: Any, tmp_path: Path, until: Any, packets_per_log: int
+) -> None:
+    """Of connections that are older than the log, used or idle, and of one that ends, however few rows they have."""
+    left, right, link = ends
+    used, idle, ended = (next(PORTS) for _ in range(3))
+
+    def use(active: socket.socket, passive: socket.socket) -> np.ndarray:
+        transfer(active, passive, 3_000_000)
+        transfer(passive, active, 400_000)
+        until("all is acknowledged", lambda: moved(passive)[0] >= 400_000 and moved(active)[0] >= 3_000_000)
+        return moved(active)
+
+    address = link.address(right)
+    with connection(left, right, address, used) as one, connection(left, right, address, idle) as other:
+        before = use(*one)
+        use(*other)
+        with TcpLog(tmp_path / "log", port=[used, idle, ended], ppl=packets_per_log) as log:
+            expected = {idle: np.zeros(2, int), used: use(*one) - before}
+            with connection(left, right, address, ended) as third:
+                # Each end sends a FIN.
+                expected[ended] = use(*third) + 1
+    logged, _ = check_log(log.path, is_thinned=packets_per_log > 1)
+    for port, bytes_moved in expected.items():
+        (flow,) = (each for each in ours(logged, port) if each["remote_port"] == port)
+        assert [flow["bytes_acked"], flow["bytes_received"]] == bytes_moved.tolist(), port
+        (state,) = logged.flow_states().table().filter(pl.col("flow") == flow["flow"]).iter_rows(named=True)
+        if packets_per_log > 1 and state["records"]:
+            assert [state["acked_bytes"], state["received_bytes"]] == bytes_moved.tolist(), port

@@ -385,6 +385,10 @@ plain! {
         last_ssthresh_segments: u32,
         events_seen: u64,
         events_dropped: u64,
+        bytes_acked: u64,
+        bytes_received: u64,
+        bytes_acked_before: u64,
+        bytes_received_before: u64,
         has_closed: u32,
         is_summed_up: u32,
         retransmits_seen: u32,
@@ -489,6 +493,8 @@ plain! {
         retransmits_seen: u32,
         retransmits_failed: u32,
         retransmits_refused: u32,
+        bytes_acked: u64,
+        bytes_received: u64,
     }
     /// See `struct capture_verdict`.
     struct CaptureVerdict {

@@ -368,9 +368,9 @@ def _account_lines(account: dict[str, Any] | None) -> Iterator[str]:
     yield f"seen {account['seen']:,} = {' + '.join(parts)}; {cost}"
     if account["thinned"]:
         yield (
-            "packets are thinned: acked and received reach to the last logged packet of each flow; >=: 2 GiB or more "
-            "may lie between two of them, of which they have the rest only; states and times are those of logged "
-            "packets"
+            "packets are thinned: acked and received are those of each flow's account, or reach to its last logged "
+            "packet while it has none; >=: 2 GiB or more may lie between two of these, of which they have the rest "
+            "only; states and times are those of logged packets"
         )
 
 

@@ -497,6 +497,10 @@ class _Pass:
         )
 
 
+# From here on a difference of sequence numbers does not say how far one is ahead of another.
+_AMBIGUOUS_BYTES = 2**31
+
+
 def _over_time(levels: pl.DataFrame) -> pl.DataFrame:
     """Return mean and quantiles over time of each flow's smoothed round-trip time, ms."""
     held_ns, held_us_ns = pl.col("held_ns"), pl.col("held_us_ns")
@@ -508,11 +512,20 @@ def _over_time(levels: pl.DataFrame) -> pl.DataFrame:
     return levels.group_by("flow").agg(srtt_mean_ms=held_us_ns.sum() / held_ns.sum() / 1e3, **quantiles)
 
 
+def _unwrapped(moved: str, account: str) -> pl.Expr:
+    """Return bytes that rows say were moved; those of a flow's account where rows had so few that they wrapped."""
+    counted = pl.col(account).cast(pl.Int64)
+    has_wrapped = (counted - pl.col(moved) >= _AMBIGUOUS_BYTES).fill_null(False)
+    return pl.when(has_wrapped).then(counted).otherwise(pl.col(moved)).alias(moved)
+
+
 def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame, gap_ends_ns: Sequence[int]) -> pl.DataFrame:
     """Return the flow table with the totals of each flow."""
     if totals.is_empty():
         totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(_CELL_AGGREGATES, pl.Int64))
     table = flows.join(totals, on="flow", how="full", coalesce=True).sort("flow")
+    if not gap_ends_ns:
+        table = table.with_columns(_unwrapped("acknowledged", "bytes_acked"), _unwrapped("received", "bytes_received"))
     table = table.join(_over_time(levels), on="flow", how="left", maintain_order="left")
     # SYN and FIN take one sequence number each; a flow that used more has sent payload.
     sent_payload = (pl.col("snd_nxt_max").cast(pl.Int64) - pl.col("snd_nxt_min") > 2).fill_null(False)

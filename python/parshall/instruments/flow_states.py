@@ -22,8 +22,8 @@ _FACTS = (
 )
 # Of these, what a flow's last row does not say, but changes.
 _CHANGING_FACTS = ("flow", "began_before", "ending", "ended")
-# What `retransmitted_here` needs besides.
-_COUNT_FACTS = ("first_time_ns", "retransmits_total")
+# What counts of this log need besides.
+_COUNT_FACTS = ("first_time_ns", "retransmits_total", "bytes_acked", "bytes_received")
 _MAY_LACK = ("acked_may_lack", "received_may_lack")
 # Rows that are read before the caller can draw, or end.
 _ROWS_AT_ONCE = 1 << 20
@@ -51,11 +51,15 @@ class FlowStates:
         As for `retransmitted_here`.
     has_pauses : bool
         Whether packets may have come while nothing was observed, as with a budget.
+    is_whole : bool
+        Whether all of the log is read at once, so that the account of a connection completes what its rows lack. In a
+        log that is followed it would come as a step, which no rate has.
     """
 
-    def __init__(self, gap_ends_ns: Sequence[int] = (), *, has_pauses: bool = False) -> None:
+    def __init__(self, gap_ends_ns: Sequence[int] = (), *, has_pauses: bool = False, is_whole: bool = False) -> None:
         self._gap_ends_ns = gap_ends_ns
         self._has_pauses = has_pauses
+        self._has_accounts = is_whole and not gap_ends_ns
         self._facts = pl.DataFrame()
         self._measured: pl.DataFrame | None = None
         self.records = 0
@@ -135,10 +139,20 @@ class FlowStates:
         """
         return self._joined(_FACTS)
 
-    def _may_lack(self) -> bool:
-        """Return whether packets are not in the log."""
+    def _whole_bytes(self) -> dict[str, pl.Expr]:
+        """Return columns of bytes where packets are not in the log: the rows have a part of what the account has."""
         hooks = self.ledger.get("hooks") or []
-        return self._has_pauses or any(hook["thinned"] or any(hook["lost"].values()) for hook in hooks)
+        if not self._has_pauses and not any(hook["thinned"] or any(hook["lost"].values()) for hook in hooks):
+            return dict.fromkeys(_MAY_LACK, pl.lit(False))
+        if not self._has_accounts:
+            return {}
+        columns: dict[str, pl.Expr] = {}
+        for name, account in (("acked", pl.col("bytes_acked")), ("received", pl.col("bytes_received"))):
+            of_rows = pl.col(f"{name}_bytes")
+            whole = pl.max_horizontal(of_rows, account.cast(pl.Int64))
+            columns[f"{name}_bytes"] = pl.when(of_rows.is_not_null()).then(whole)
+            columns[f"{name}_may_lack"] = pl.col(f"{name}_may_lack") & account.is_null()
+        return columns
 
     def changing(self) -> pl.DataFrame:
         """Return what changes of the flows: `table` without who they are, for those who look often."""
@@ -158,7 +172,7 @@ class FlowStates:
                 duration_s=(pl.col("end_ns") - pl.col("begin_ns")) / 1e9,
                 # Rounded, since the quotient is none of the nearest number.
                 srtt_ms=(pl.col("srtt_us") / 1e3).round(6),
-                **({} if self._may_lack() else dict.fromkeys(_MAY_LACK, pl.lit(False))),
+                **self._whole_bytes(),
             )
             .drop("retransmitted_first", "retransmitted_last", "srtt_us", *_COUNT_FACTS)
             .sort("flow")

@@ -386,7 +386,9 @@ class Log:
         from parshall.instruments.flow_states import FlowStates
         from parshall.instruments.retransmitted import gap_ends_ns
 
-        states = FlowStates(gap_ends_ns(plain_rows(self.gaps)), has_pauses=bool(self.options.get("budget")))
+        states = FlowStates(
+            gap_ends_ns(plain_rows(self.gaps)), has_pauses=bool(self.options.get("budget")), is_whole=True
+        )
         states.ledger = self.ledger
         states.add_flows(self._reader.flows())
         states.set_rows(*self._reader.states(progress))

@@ -80,7 +80,7 @@ def _thinned(thinning: Sequence[Mapping[str, Any]]) -> list[str]:
         rate_Mbps = 8e-6 * _AMBIGUOUS_BYTES / longest_s
         wrapped = (
             f" In its longest pause of {longest_s:.1f} s, flows of {rate_Mbps:,.0f} Mbit/s or more moved "
-            "2 GiB, so that their bytes and rates here may be too small; `parshall show` marks them."
+            "2 GiB: figures, and flows without an account, may lack a part of their bytes."
         )
     return [
         f"To keep to its budget it logged {logged} of each flow{paused}: "

@@ -107,6 +107,10 @@ macro_rules! flow_columns {
             rst_sent: Option<bool> => None;
             /// The peer sent a reset.
             rst_received: Option<bool> => None;
+            /// Bytes that the peer acknowledged since the log first saw the connection, as the kernel counts.
+            bytes_acked: Option<u64> => None;
+            /// Bytes that came since then.
+            bytes_received: Option<u64> => None;
         }
     };
 }

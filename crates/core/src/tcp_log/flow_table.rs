@@ -69,6 +69,8 @@ cells! {
         |value| value.as_deref(), |array, row| array.is_valid(row).then(|| array.value(row).to_owned());
     Option<u32>, UInt32Array, nullable true:
         |value| *value, |array, row| array.is_valid(row).then(|| array.value(row));
+    Option<u64>, UInt64Array, nullable true:
+        |value| *value, |array, row| array.is_valid(row).then(|| array.value(row));
     Option<bool>, BooleanArray, nullable true:
         |value| *value, |array, row| array.is_valid(row).then(|| array.value(row));
     Option<&'static str>, StringArray, nullable true:
@@ -265,6 +267,7 @@ mod tests {
             ending: Some("fin"),
             fin_sent: Some(true),
             retransmits_total: Some(7),
+            bytes_acked: Some(5 << 32),
             ..flow(1)
         };
         let batch = flow_batch(std::slice::from_ref(&row)).unwrap();
@@ -277,17 +280,22 @@ mod tests {
                 .map(|mut rows| rows.remove(0))
         };
         assert_eq!(read(columns).unwrap(), row);
+        let of_1_6 = FlowRow {
+            bytes_acked: None,
+            ..row
+        };
+        assert_eq!(read(columns - 2).unwrap(), of_1_6);
         let of_1_3 = FlowRow {
             ending: None,
             fin_sent: None,
-            ..row
+            ..of_1_6
         };
-        assert_eq!(read(columns - 5).unwrap(), of_1_3);
+        assert_eq!(read(columns - 7).unwrap(), of_1_3);
         let of_1_0 = FlowRow {
             retransmits_total: None,
             ..of_1_3
         };
-        assert_eq!(read(columns - 11).unwrap(), of_1_0);
-        read(columns - 12).unwrap_err();
+        assert_eq!(read(columns - 13).unwrap(), of_1_0);
+        read(columns - 14).unwrap_err();
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 pub const FORMAT: &str = "tcp-state";
 /// The version of the format that this code writes: `MAJOR.MINOR`. It reads logs of this and of older minor
 /// versions, which may lack columns.
-pub const FORMAT_VERSION: &str = "1.6";
+pub const FORMAT_VERSION: &str = "1.7";
 const KEY_PART: &str = "parshall.part";
 
 /// The head of a log. The JSON texts are stored unchanged.

@@ -432,7 +432,7 @@ fn the_error_of_a_newer_version_asks_for_an_upgrade() {
     let bytes = super::message::stream_start(metadata).unwrap();
     let error = read(&bytes).err().unwrap().to_string();
     assert!(
-        error.contains("version 2") && error.contains("up to 1.6") && error.contains("upgrade"),
+        error.contains("version 2") && error.contains("up to 1.7") && error.contains("upgrade"),
         "{error}"
     );
 }

@@ -223,6 +223,8 @@ impl FlowTable {
             (&mut end.packets_dropped, record.packets_dropped),
             (&mut end.events_seen, record.events_seen),
             (&mut end.events_dropped, record.events_dropped),
+            (&mut end.bytes_acked, record.bytes_acked),
+            (&mut end.bytes_received, record.bytes_received),
         ] {
             *known = new.max(*known);
         }
@@ -370,6 +372,8 @@ impl Entry {
         row.retransmits_failed = Some(end.retransmits_failed);
         row.retransmits_lost = Some(end.retransmits_seen.saturating_sub(self.retransmits_read));
         row.retransmits_refused = Some(end.retransmits_refused);
+        row.bytes_acked = Some(end.bytes_acked);
+        row.bytes_received = Some(end.bytes_received);
         row.ending = ending_name(end.ending);
         if row.ending.is_some() {
             let has = |segment| Some(end.closing & segment != 0);
