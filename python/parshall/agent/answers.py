@@ -64,6 +64,10 @@ class FlowRow(Object):
     """Bytes that the peer acknowledged."""
     received_bytes: int | None
     """Bytes received."""
+    acked_may_lack: bool
+    """Whether acked_bytes may be too small, since the log has few packets of the connection and not its account yet."""
+    received_may_lack: bool
+    """The same of received_bytes."""
     retransmitted: int | None
     """Segments that were sent again, as the kernel counts them: also those that did not leave this host."""
     retransmitted_for: str | None

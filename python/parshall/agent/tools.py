@@ -245,6 +245,7 @@ class Tools:
 
 _FLOW_COLUMNS = (
     *("flow", "command", "pid", "state", "ended", "ending", "duration_s", "acked_bytes", "received_bytes"),
+    *("acked_may_lack", "received_may_lack"),
     *("retransmitted", "retransmitted_for", "srtt_ms", "cwnd_segments", "congestion_control"),
 )
 
