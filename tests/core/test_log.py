@@ -35,7 +35,7 @@ def test_records_are_a_table_with_units_in_the_names():
 
 def test_flows_ledger_and_environment():
     log = parshall.read(LOG)
-    assert log.flows.shape == (2, 49)
+    assert log.flows.shape == (2, 51)
     assert log.flows["local_address"].to_pylist() == ["10.0.0.1", "2001:db8::1"]
     assert log.ledger["complete"] is True
     assert log.environment["kernel"]["release"] == "6.18.3"
