@@ -543,14 +543,14 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 		flow->has_retransmitted = tp->total_retrans != 0;
 	}
 	flow->total_retrans = tp->total_retrans;
-	/* A connection whose handshake is followed has moved nothing before. */
+	if (__sync_val_compare_and_swap(&flow->flow, 0, number) != 0)
+		return;
+	/* A connection whose handshake is followed has moved nothing before. A CPU that comes later does not find it. */
 	if (!handshake) {
 		flow->bytes_acked_before = tp->bytes_acked;
 		flow->bytes_received_before = tp->bytes_received;
 	}
 	note_bytes(flow, tp);
-	if (__sync_val_compare_and_swap(&flow->flow, 0, number) != 0)
-		return;
 	if (number == FLOW_IGNORED)
 		return;
 	if (handshake) {

@@ -335,7 +335,7 @@ def test_all_flows_that_live_on_have_an_account(ends: Any, tmp_path: Path) -> No
 
 
 def moved(end: socket.socket) -> np.ndarray:
-    """Return the bytes that the peer of a socket acknowledged, and that came, as the kernel tells their owner."""
+    """Return tcpi_bytes_acked and tcpi_bytes_received of a socket."""
     return np.array(struct.unpack_from("QQ", end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136), 120))
 
 

@@ -88,10 +88,11 @@ def command(
     title += "" if opened.complete else f"; incomplete{f': {opened.truncation}' if opened.truncation else ''}"
     notes = [gap_sentence(gap) for gap in plain_rows(opened.gaps)]
     full = refusing_lines(plain_rows(opened.listeners))
-    account = list(_account_lines(states.account()))
-    if states.account() is not None and opened.truncation:
-        account.append("the account is as of its last full second; the table has what came later, too")
-    show(title, *notes, *account, *full, *_table_lines(table, count))
+    account = states.account()
+    accounts = [*_account_lines(account)]
+    if account is not None and opened.truncation:
+        accounts.append("the account is as of its last full second; the table has what came later, too")
+    show(title, *notes, *accounts, *full, *_table_lines(table, count))
     return 0
 
 
