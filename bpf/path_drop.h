@@ -110,7 +110,7 @@ static __noinline int has_another_header(const struct path_packet *packet, const
 	       ip[5] != *(const __u32 *)(identity->source + 12) && ip[9] != *(const __u32 *)(identity->destination + 12);
 }
 
-static __always_inline void count_drop(__u32 reason)
+static __noinline int count_drop(__u32 reason)
 {
 	struct path_drops *drops = drops_of(reason);
 	struct path_account *account = account_of(bpf_get_smp_processor_id());
@@ -119,6 +119,7 @@ static __always_inline void count_drop(__u32 reason)
 		count(&drops->all);
 	else if (account)
 		count(&account->uncounted_drops);
+	return 0;
 }
 
 #endif

@@ -64,7 +64,8 @@ class MiddleBox:
         The hosts of client and server.
     log : polars.DataFrame
         What came to the box, after `forwarding` ended: source, kind, number, transmission, seq, payload_bytes,
-        duplicate_begin, duplicate_end (of a D-SACK), time_s, due_s (by the script), forwarded_s (null: not forwarded).
+        duplicate_begin, duplicate_end (of a D-SACK), time_s, due_s (by the script), forwarded_s (null: not forwarded;
+        of what is too big: when its sender was told).
     """
 
     def __init__(self, bed: Any) -> None:

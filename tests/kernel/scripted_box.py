@@ -173,12 +173,11 @@ class Box:
         out = "server" if source == "client" else "client"
         if rule["action"] == "drop":
             return
-        if rule["action"] == "too_big":
-            heapq.heappush(
-                self.waiting, (now_s + self.delay_s, next(self.order), source, too_big(frame, rule["mtu"]), None)
-            )
-            return
         release_s = now_s + self.delay_s + rule.get("delay_ms", 0) / 1000
+        if rule["action"] == "too_big":
+            entry["due_s"] = release_s
+            heapq.heappush(self.waiting, (release_s, next(self.order), source, too_big(frame, rule["mtu"]), entry))
+            return
         if rule["action"] != "let_overtake":
             release_s = self.released_s[source] = max(release_s, self.released_s[source])
         if entry:

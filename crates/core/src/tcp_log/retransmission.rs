@@ -377,28 +377,29 @@ impl Flow {
     }
 
     /// Of several transmissions of the same bytes the last one that can have come back is meant: one that is at
-    /// least the minimum round-trip time old, else the first.
+    /// least the minimum round-trip time old, else the first. What was sent whole may have been sent again in pieces.
     fn report_duplicate(&mut self, row: &Row) {
         let right = row.pkt_seq.wrapping_add(row.payload_bytes);
         let min_rtt_ns = i64::from(row.min_rtt_us.unwrap_or(0)) * 1000;
         let first = self.sent.len().saturating_sub(DSACK_SEARCH_MAX);
-        let mut chosen: HashMap<u32, usize> = HashMap::new();
-        for index in (first..self.sent.len()).rev() {
-            let sent = &self.sent[index];
-            let one = &sent.retransmission;
-            let overlaps = is_before(one.pkt_seq, right) && is_before(row.pkt_seq, sent.end_seq);
-            if !overlaps || one.evidence == Some(Evidence::Dsack) {
-                continue;
+        let overlapping = (first..self.sent.len()).filter(|&index| {
+            let (sent, one) = (&self.sent[index], &self.sent[index].retransmission);
+            is_before(one.pkt_seq, right)
+                && is_before(row.pkt_seq, sent.end_seq)
+                && one.evidence != Some(Evidence::Dsack)
+        });
+        let (old, young): (Vec<usize>, Vec<usize>) = overlapping.partition(|&index| {
+            row.time_ns - self.sent[index].retransmission.time_ns >= min_rtt_ns
+        });
+        let offset = |seq: u32| (seq.wrapping_sub(row.pkt_seq) as i32).max(0) as u32;
+        let mut unassigned = vec![(0, row.payload_bytes)];
+        for index in old.into_iter().rev().chain(young) {
+            let sent = &mut self.sent[index];
+            let (begin, end) = (offset(sent.retransmission.pkt_seq), offset(sent.end_seq));
+            if is_cut_from(&mut unassigned, begin, end) {
+                sent.retransmission.spurious = Some(true);
+                sent.retransmission.evidence = Some(Evidence::Dsack);
             }
-            let best = chosen.entry(one.pkt_seq).or_insert(index);
-            if row.time_ns - self.sent[*best].retransmission.time_ns < min_rtt_ns {
-                *best = index;
-            }
-        }
-        for index in chosen.into_values() {
-            let one = &mut self.sent[index].retransmission;
-            one.spurious = Some(true);
-            one.evidence = Some(Evidence::Dsack);
         }
     }
 
@@ -413,6 +414,17 @@ impl Flow {
             one
         })
     }
+}
+
+/// Takes the bytes from `begin` to `end` out of the ranges; whether they had any of them.
+fn is_cut_from(ranges: &mut Vec<(u32, u32)>, begin: u32, end: u32) -> bool {
+    let length = |ranges: &[(u32, u32)]| ranges.iter().map(|one| one.1 - one.0).sum::<u32>();
+    let before = length(ranges);
+    *ranges = (ranges.iter())
+        .flat_map(|&(from, to)| [(from, to.min(begin)), (from.max(end), to)])
+        .filter(|one| one.0 < one.1)
+        .collect();
+    length(ranges) < before
 }
 
 /// Whether a sequence number is before another one, modulo 2^32.

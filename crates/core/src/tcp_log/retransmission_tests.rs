@@ -192,6 +192,50 @@ fn a_dsack_is_not_younger_than_a_round_trip() {
     assert_eq!(spurious(&rows), [Some(true), Some(true)]);
 }
 
+/// A probe came through, and its bytes once more in pieces, when the path had become narrower.
+#[test]
+fn pieces_are_spurious_and_not_the_whole_that_came_before_them() {
+    let whole = Row {
+        payload_bytes: 300,
+        ..sent(0, 5, 1000)
+    };
+    let ends_at = |seq| Row {
+        payload_bytes: 200,
+        ..dsack(60, seq)
+    };
+    let verdicts = |reports: &[Row]| {
+        let mut rows = vec![
+            whole,
+            sent(4, 20, 1000),
+            sent(4, 20, 1100),
+            sent(4, 20, 1200),
+        ];
+        rows.extend(reports);
+        rows.push(acknowledged(61, 1300));
+        let found = judge(SACK, &rows);
+        found
+            .iter()
+            .map(|one| one.spurious.unwrap())
+            .collect::<Vec<_>>()
+    };
+    let one_by_one = [dsack(60, 1000), dsack(60, 1100), dsack(60, 1200)];
+    assert_eq!(verdicts(&one_by_one), [false, true, true, true]);
+    assert_eq!(
+        verdicts(&[one_by_one[2], one_by_one[0]]),
+        [false, true, false, true]
+    );
+    assert_eq!(
+        verdicts(&[ends_at(1000), one_by_one[2]]),
+        [false, true, true, true]
+    );
+    // The same bytes came three times.
+    assert_eq!(
+        verdicts(&[one_by_one[1], one_by_one[1]]),
+        [true, false, true, false]
+    );
+    assert_eq!(verdicts(&[]), [false; 4]);
+}
+
 #[test]
 fn a_restored_window_shows_that_the_recovery_was_spurious() {
     let entry = row(EVENT_CONGESTION_STATE, 4, 1);

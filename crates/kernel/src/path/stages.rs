@@ -68,7 +68,9 @@ const fn of(stage: Stage, program: &'static str, hook: StageHook) -> StageProgra
 /// All programs of stages. Ends come first, so that no packet that is followed misses one.
 pub const STAGE_PROGRAMS: &[StageProgram] = &[
     tracepoint(Stage::consume, "path_consume", "consume_skb"),
+    tracepoint(Stage::consume, "path_consume_2", "consume_skb"),
     tracepoint(Stage::drop, "path_drop", "kfree_skb"),
+    tracepoint(Stage::drop, "path_drop_2", "kfree_skb"),
     tracepoint(Stage::xmit, "path_xmit", "net_dev_xmit"),
     tracepoint(Stage::start_xmit, "path_start_xmit", "net_dev_start_xmit"),
     tracepoint(Stage::qdisc_dequeue, "path_qdisc_dequeue", "qdisc_dequeue"),
