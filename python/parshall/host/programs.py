@@ -1,13 +1,15 @@
 """Programs that are killed when the process that started them ends, for whatever reason."""
 
-import ctypes
+import errno
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 
@@ -39,10 +41,6 @@ class Program(subprocess.Popen[Any]):
                 self.cpu_s = usage.ru_utime + usage.ru_stime
                 self.context_switches = usage.ru_nvcsw + usage.ru_nivcsw
         return self.returncode
-
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Starter:
@@ -104,6 +102,11 @@ def in_starter(job: Callable[[], Program]) -> Program:
     return _starter.call(job)
 
 
+# In the started process, which becomes the program: a callback of Python's would copy the page tables of a process that
+# may be large. When the parent has ended before the signal is set, the shell has another one.
+_ENDS_WITH_PARENT = ("--pdeathsig", "KILL", "--", "/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
+
+
 def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
     """Start a program that is killed when the calling thread ends; `in_starter` provides a lasting thread.
 
@@ -113,15 +116,26 @@ def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
         Program and arguments.
     **options
         Further arguments of `subprocess.Popen`.
+
+    Raises
+    ------
+    OSError
+        The program is not there, or cannot be run.
     """
-    parent, before = os.getpid(), options.pop("preexec_fn", None)
+    words = [os.fspath(word) for word in command]
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise OSError(errno.ENOENT, "setpriv is missing, install util-linux")
+    _check(words[0], options)
+    program = Program([setpriv, *_ENDS_WITH_PARENT, str(os.getpid()), *words], **options)
+    program.args = words
+    return program
 
-    # Runs after fork, so it must not import or lock anything that another thread may hold.
-    def end_with_parent() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-        if before is not None:
-            before()
 
-    return Program(command, preexec_fn=end_with_parent, **options)
+def _check(program: str, options: Mapping[str, Any]) -> None:
+    """Raise what `subprocess.Popen` would: the shell would only end with a status."""
+    directories = [options.get("cwd") or ""] if "/" in program else os.get_exec_path(options.get("env"))
+    found = [path for directory in directories if (path := Path(directory, program)).exists()]
+    if not any(path.is_file() and os.access(path, os.X_OK) for path in found):
+        code = errno.EACCES if found else errno.ENOENT
+        raise OSError(code, os.strerror(code), program)
