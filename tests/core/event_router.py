@@ -119,15 +119,16 @@ class EventRouter:
             if self._arrive(packet, now + self.link):
                 sender_free = max(sender_free, now + self.pause())
         self._run_until(float("inf"))
-        left = [self.left.get(packet) for packet in range(len(sent))]
+        left = np.full(len(sent), np.nan)
+        left[list(self.left)] = list(self.left.values())
+        lost = np.isnan(left)
+        departure_ns = begin + np.ceil(np.where(lost, 0, left)).astype(np.int64)
         return pyarrow.table(
             {
                 "sequence": np.arange(len(sent), dtype=np.uint64),
                 "due_ns": due_ns,
                 "arrival_ns": begin + np.floor(sent).astype(np.int64),
-                "departure_ns": pyarrow.array(
-                    [None if each is None else begin + int(np.ceil(each)) for each in left], pyarrow.int64()
-                ),
+                "departure_ns": pyarrow.array(departure_ns, mask=lost),
             }
         )
 

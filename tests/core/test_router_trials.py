@@ -16,6 +16,7 @@ from parshall.router.forecast import CONFIDENCE, NAMES, forecast_of, load_of, tr
 from parshall.router.prediction import QUANTILES, latencies_ns
 from parshall.router.traffic import Traffic
 from parshall.router.trials import LEAST, NEAR, Correction, correction
+from suites import long_except
 
 
 def rows(random, count, *, bias, spread, heavy=False):
@@ -31,12 +32,17 @@ def rows(random, count, *, bias, spread, heavy=False):
     ]
 
 
-@pytest.mark.parametrize(
-    ("bias", "spread", "heavy"),
-    [(0.0, 0.02, False), (0.7, 0.2, False), (-1.5, 0.8, False), (0.4, 0.3, True)],
-    ids=["too wide", "biased", "too narrow", "heavy tails"],
-)
-def test_the_next_one_lies_within_nine_times_of_ten(bias, spread, heavy):
+MISSES = {
+    "too wide": (0.0, 0.02, False),
+    "biased": (0.7, 0.2, False),
+    "too narrow": (-1.5, 0.8, False),
+    "heavy tails": (0.4, 0.3, True),
+}
+
+
+@pytest.mark.parametrize("miss", long_except(["biased", "heavy tails"], MISSES))
+def test_the_next_one_lies_within_nine_times_of_ten(miss):
+    bias, spread, heavy = MISSES[miss]
     random, runs, held, widths = np.random.default_rng(3), 1500, 0, []
     for _ in range(runs):
         *trials, last = rows(random, 49, bias=lambda loads: np.full(len(loads), bias), spread=spread, heavy=heavy)
@@ -131,7 +137,7 @@ class Machine:
 
 def test_what_a_model_lacks_is_in_the_forecast_of_a_calibration_with_trials():
     pps, held = 1e9 / 800, {False: 0, True: 0}
-    for seed in range(3):
+    for seed in range(2):
         machine = Machine(seed)
         runs = (
             [Passages.of(machine.table(stretch, rate, gaps, own)) for stretch in range(4)]
@@ -151,4 +157,4 @@ def test_what_a_model_lacks_is_in_the_forecast_of_a_calibration_with_trials():
             ends = [found.interval(name) for name in NAMES]
             assert all(a[at] <= b[at] for a, b in itertools.pairwise(ends) for at in range(3))
             held[has_trials] += ends[0][0] <= measured_us[0] <= ends[0][2]
-    assert held == {False: 0, True: 3}
+    assert held == {False: 0, True: 2}
