@@ -98,7 +98,7 @@ AFTER_IDLE = [{"idle_ns": 1000.0, "factor": 0.8}, {"idle_ns": 9000.0, "factor": 
     [
         ("parshall calibration", "another", "format 'another'"),
         ('format = "parshall calibration"', "", "names no format, so it is no calibration; make one with"),
-        ('version = "4.0"', 'version = "1.0"', "version 1.0, this Parshall reads 4.x; calibrate again"),
+        ('version = "4.1"', 'version = "1.0"', "version 1.0, this Parshall reads 4.x; calibrate again"),
         ("wait_ns = 100.0", "wait_ns = 90.0", "balance of half: parts are 690 ns of 700; calibrate again"),
         ("overload_pps = 1e+06", "overload_pps = -1.0", "overload_pps is -1.0"),
         ("overload_pps = 1e+06", 'overload_pps = "fast"', "overload_pps: 'fast'; expected float"),

@@ -296,6 +296,9 @@ def validate_model(
     beside: Annotated[
         bool, typer.Option("--beside", help="Calibrate in each repeat, too, for a second forecast")
     ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Add to FILE how many values its forecasts held at this age")
+    ] = False,
     seed: options.Seed = 1,
     output: _Output = None,
     quiet: options.Quiet = False,
@@ -311,6 +314,7 @@ def validate_model(
             traffic,
             loads,
             {"count": count, "repeats": repeats, "seed": seed, "beside": beside, "on_run": progress},
+            keep=keep,
             quiet=quiet,
         )
     _frame(table, output, as_json)

@@ -1,6 +1,7 @@
 """``parshall model calibrate`` and ``validate``, and ``plan --calibration``."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,14 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
             show(f"balance   {row['workload']}: latency {row['latency_ns'] / 1e3:,.2f} us = {parts}")
 
 
-def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, quiet: bool) -> Any:
-    """Return the table of errors."""
+def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, keep: bool, quiet: bool) -> Any:
+    """Return the table of errors; with `keep`, the calibration gets what was found of its age."""
     from parshall.router.calibration import Calibration
     from parshall.router.forecast import NAMES
     from parshall.router.traffic import PACED
+    from parshall.router.trust import inside_interval
     from parshall.router.validation import LOAD_MAX
     from parshall.router.validation import validate as measure
-    from parshall.statistics.summary import share_interval
 
     shares = [parse_fraction("--loads", each) for each in loads.split(",")]
     for each, share in zip(loads.split(","), shares, strict=True):
@@ -88,21 +89,28 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
             expected = f"shares of the capacity above 0, at most {LOAD_MAX:g}, such as 0.3 or 30%"
             raise UsageError(f"--loads {each}: expected {expected}")
     calibration = Calibration.read(path)
+    if keep and calibration.differences():
+        raise UsageError(f"--keep: {path} is of another machine; what it costs there is not known here")
     _warn(calibration, "validate")
     kinds = traffic.split(",")
     for kind in kinds:
         check_choice("--traffic", kind, PACED)
     privileges.require_bpf("model validate")
     report_start("model validate", "measuring a router beside its model", quiet=quiet)
+    age_s = calibration.age_s
     found = measure(calibration, kinds=kinds, loads=shares, **workload)
+    if keep:
+        inside, of = found.inside()
+        check = {"age_s": age_s, "runs": of // len(NAMES), "inside": inside, "of": of}
+        # Another validation may have kept its own meanwhile.
+        now = Calibration.read(path)
+        replace(now, checks=[*now.checks, check]).write(path)
     table = found.table()
     if not quiet:
         whose = {"": ""} | ({"beside_": " from the stretches beside"} if workload.get("beside") else {})
         for prefix, text in whose.items():
             count, of = found.inside(prefix)
-            # The quantiles of a run are hardly more than one value.
-            runs = of // len(NAMES)
-            low, high = share_interval(round(count * runs / of), runs)
+            low, high = inside_interval(count, of, of // len(NAMES))
             say(
                 "model",
                 f"validate: {count} of {of} measured values lie within the 90 % intervals of their forecasts{text} "
@@ -136,13 +144,28 @@ def napi(path: Path) -> dict[str, str | float]:
 
 
 def _warn(calibration: Any, command: str) -> None:
+    from parshall.router.trust import trusted
+
     for difference in calibration.differences():
         say("model", f"{command}: another machine: {difference}; calibrate here: parshall model calibrate -o FILE")
     age_s, span_s = calibration.age_s, calibration.span_s
-    if age_s > span_s:
+    held, failed = trusted(calibration)
+    old = f"{command}: the calibration is {long_time_text(age_s)} old"
+    if failed and age_s >= failed.age_s:
+        say("model", f"{old}; {_found(failed)}: calibrate again")
+    elif held and age_s > held.age_s:
+        tried = "; ".join(_found(each) for each in (held, failed) if each)
+        say("model", f"{old}; {tried}; `parshall model validate FILE --keep` tries it at this age")
+    elif not held and age_s > span_s:
         say(
             "model",
-            f"{command}: the calibration is {long_time_text(age_s)} old, and its stretches span "
-            f"{long_time_text(span_s)}: how the machine changed since then is not in it; `parshall model validate FILE "
-            "--beside` measures what that costs",
+            f"{old}, and its stretches span {long_time_text(span_s)}: how the machine changed since then is not in it; "
+            "`parshall model validate FILE --beside --keep` measures what that costs",
         )
+
+
+def _found(check: Any) -> str:
+    return (
+        f"when it was {long_time_text(check.age_s)} old, {check.inside} of {check.of} measured values lay within its "
+        f"90 % intervals ({check.low:.0%} to {check.high:.0%} with 95 % confidence)"
+    )

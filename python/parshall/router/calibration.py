@@ -1,9 +1,10 @@
 """A calibration: the parameters of a router's model, measured on a machine, in a file that a person can read."""
 
+import dataclasses
 import json
 import math
 import platform
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +35,7 @@ _READ: dict[str, dict[str, type]] = {
         **{"measured_us": float, "low_us": float, "middle_us": float, "high_us": float},
     },
     "after_idle": {"idle_ns": float, "factor": float},
+    "checks": {"age_s": float, "runs": int, "inside": int, "of": int},
     "balance": {"workload": str, "packets": int, "lost": int, "latency_ns": float, "idle_ns": float},
 }
 # Of the time from arrival to departure.
@@ -160,6 +162,9 @@ class Calibration:
     correlations : list of dict
         Of each pair of adjacent stages: ``stages``, ``lag_0`` and ``lag_1`` (of the later stage with the earlier of the
         packet before), ``is_merged``.
+    checks : list of dict
+        Validations of it that were kept: ``age_s`` of the calibration, ``runs``, and of their ``of`` measured values
+        how many lay ``inside`` the 90 % intervals of their forecasts.
     """
 
     created: str
@@ -193,6 +198,7 @@ class Calibration:
     interrupts: list[dict[str, Any]]
     stages: list[dict[str, Any]]
     correlations: list[dict[str, Any]]
+    checks: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @property
     def parts_pps(self) -> float:
@@ -217,7 +223,7 @@ class Calibration:
 
     def write(self, path: Path) -> None:
         """Write the file, whole or not at all."""
-        write_whole(path, _toml({"format": FORMAT, "version": f"{MAJOR}.0", **asdict(self)}, _COMMENT))
+        write_whole(path, _toml({"format": FORMAT, "version": f"{MAJOR}.1", **asdict(self)}, _COMMENT))
 
     @classmethod
     def read(cls, path: Path) -> "Calibration":
@@ -292,6 +298,12 @@ class Calibration:
                 raise ParshallError(
                     f"{name}: trials: {which}: expected latencies above 0, at most {_LARGEST:g} us, low_us to high_us "
                     "in order; calibrate again"
+                )
+        for row in self.checks:
+            if not (0 <= row["age_s"] <= _LARGEST and 0 < row["runs"] <= row["of"] and 0 <= row["inside"] <= row["of"]):
+                raise ParshallError(
+                    f"{name}: checks: expected an age_s from 0 to {_LARGEST:g}, runs, and inside of more values; "
+                    "calibrate again"
                 )
         points = [0.0, *(row["idle_ns"] for row in self.after_idle), _LARGEST]
         if not all(low < high for low, high in pairwise(points)):
@@ -371,7 +383,9 @@ def _built(kind: Any, data: Any, name: str) -> Any:
         raise ParshallError(f"{name}: expected a table, not {brief(repr(data))}; calibrate again")
     known = {each.name: each.type for each in fields(kind)}
     optional = {"times", "gaps", "held", "waking"} & known.keys()
-    if missing := sorted(known.keys() - data.keys() - optional):
+    # Of files that are older than the field.
+    later = {each.name for each in fields(kind) if each.default_factory is not MISSING}
+    if missing := sorted(known.keys() - data.keys() - optional - later):
         raise ParshallError(f"{name}: {missing[0]}: missing; calibrate again")
     if unknown := sorted(data.keys() - known.keys()):
         raise ParshallError(f"{name}: {brief(unknown[0])}: unknown field; expected {', '.join(known)}")
