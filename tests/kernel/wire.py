@@ -47,8 +47,9 @@ class Departures:
         late_ns = self.sent_ns - self.due_ns
         # A packet due in half of a batch's time leaves with the one before: at most BATCH_NS_MAX of generate.bpf.c.
         assert late_ns.min() >= -1000
-        # On a busy machine most packets are late, by the time for which the sender waited for its CPU.
-        assert np.quantile(late_ns, 0.1) < 100_000
+        # On a busy machine most packets are late, by the time for which the sender waited for its CPU. What a sender is
+        # late of its own, all of them are.
+        assert np.quantile(late_ns, 0.01) < 100_000
 
 
 def departures(xdp_link: Any, path: Path, **options: Any) -> tuple[dict[str, Any], Departures]:
