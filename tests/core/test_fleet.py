@@ -446,6 +446,8 @@ def test_the_report_of_one_host_of_many_has_its_figures(tmp_path: Path, monkeypa
     assert "Congestion window (segments)" in of_one - of_every and "Retransmissions" in of_one & of_every
 
 
+# That a worker may die, `make test` shows with a sweep: test_model_cluster.py.
+@pytest.mark.long
 def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path) -> None:
     logs = made_fleet(tmp_path, tmp_path / "store", hosts=2)
     cluster = started(tmp_path)

@@ -26,6 +26,7 @@ from parshall.router.prediction import compare, latencies_ns, predict
 from parshall.router.sender import drawn_stalls
 from parshall.router.setup import Setup
 from parshall.router.traffic import Traffic
+from suites import long_except
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -122,12 +123,15 @@ def calibration_of(name: str) -> Calibration:
     return router.calibration(1, count=60_000 if 0 < router.stalls_per_s < 100 else 30_000)
 
 
-@pytest.mark.parametrize("name", ROUTERS)
+QUICK = ["2 % long services", "polls and stalls", "long stalls, short queue"]
+
+
+@pytest.mark.parametrize("name", long_except(QUICK, ROUTERS))
 def test_the_parts_of_a_router_give_its_capacity(name: str) -> None:
     assert calibration_of(name).parts_pps == pytest.approx(ROUTERS[name].capacity_pps, rel=0.02)
 
 
-@pytest.mark.parametrize("name", ROUTERS)
+@pytest.mark.parametrize("name", long_except(QUICK, ROUTERS))
 def test_no_time_between_arrival_and_departure_is_left_over(name: str) -> None:
     router, found = ROUTERS[name], calibration_of(name)
     found.check()

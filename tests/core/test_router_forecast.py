@@ -205,12 +205,12 @@ def test_a_forecast_beside_holds_where_an_old_one_does_not(monkeypatch: pytest.M
     for module in (validation, calibrating):
         monkeypatch.setattr(module, "measure", measured)
         monkeypatch.setattr(module, "overload", lambda *_, **__: SimpleNamespace(pps=capacity_pps))
-    found = validation.validate(old, kinds=["poisson"], loads=[0.6], repeats=5, count=3_000, beside=True)
+    found = validation.validate(old, kinds=["poisson"], loads=[0.6], repeats=3, count=3_000, beside=True)
     medians = found.table().filter(quantile="p50").row(0, named=True)
-    assert medians["inside"] == 0 and medians["beside_inside"] >= 3, medians
+    assert medians["inside"] == 0 and medians["beside_inside"] >= 2, medians
     assert abs(medians["beside_error"]) < 0.3 * abs(medians["network_error"])
     assert medians["beside_low_us"] < medians["measured_us"] < medians["beside_high_us"]
-    assert found.inside("beside_")[0] > found.inside()[0] and found.inside()[1] == 15
+    assert found.inside("beside_")[0] > found.inside()[0] and found.inside()[1] == 9
     without = validation.validate(old, kinds=["poisson"], loads=[0.6], repeats=1, count=3_000)
     assert "beside_error" not in without.table().columns
     with pytest.raises(UsageError, match="--repeats 2: expected 3 or more with --beside"):
