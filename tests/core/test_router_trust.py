@@ -60,6 +60,9 @@ def test_what_is_said_of_an_old_calibration_is_what_was_found(capsys: pytest.Cap
     assert "when it was 5 h 0 min old, 70 of 108" in later and "100 of 108" not in later
     assert later.endswith("with 95 % confidence): calibrate again\n")
     assert "--beside --keep" in said(capsys, made(6))
+    # Where none failed, the last one stands for twice its age.
+    assert said(capsys, made(1.9, held)) == ""
+    assert "100 of 108" in said(capsys, made(2.1, held))
 
 
 def found(inside: int, of: int) -> Validation:

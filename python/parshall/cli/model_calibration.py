@@ -153,7 +153,8 @@ def _warn(calibration: Any, command: str) -> None:
     old = f"{command}: the calibration is {long_time_text(age_s)} old"
     if failed and age_s >= failed.age_s:
         say("model", f"{old}; {_found(failed)}: calibrate again")
-    elif held and age_s > held.age_s:
+    # Where no validation failed, twice the age of the last one is near it.
+    elif held and age_s > (held.age_s if failed else 2 * held.age_s):
         tried = "; ".join(_found(each) for each in (held, failed) if each)
         say("model", f"{old}; {tried}; `parshall model validate FILE --keep` tries it at this age")
     elif not held and age_s > span_s:
