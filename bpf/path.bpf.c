@@ -468,8 +468,8 @@ static __noinline int is_followed(const struct sk_buff *skb)
 
 /*
  * Two programs for each event: the kernel does not run one that it interrupts, and packets come while other sockets free
- * their data. A packet whose end nobody saw would be called delivered once it was in `local_in`. The second finds no packet
- * that the first has ended; of others it counts the drop if it sees that it has interrupted the first.
+ * their data. A packet whose end no program saw would be called delivered if it has passed `local_in`. The second program
+ * finds no packet that the first has ended. Of other sk_buffs it counts the drop while the first is interrupted.
  */
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason)

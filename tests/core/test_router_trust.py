@@ -98,6 +98,15 @@ def test_a_validation_keeps_what_it_found_beside_what_others_kept(
     assert own | {"age_s": 0.0} == {"age_s": 0.0, "runs": 10, "inside": 24, "of": 30}
     assert own["age_s"] == pytest.approx(2 * HOUR_S, abs=60)
     assert "24 of 30 measured values lie within" in capsys.readouterr().err
+    # Neither a new calibration nor a full disk takes the table that was measured.
+    monkeypatch.setattr(validation, "validate", lambda *_, **__: made(0).write(path) or found(24, 30))
+    assert model_calibration.validate(path, "poisson", "0.3", {}, keep=True, quiet=True).height == 3
+    assert "nothing was added: " in (text := capsys.readouterr().err) and "was calibrated anew meanwhile" in text
+    assert Calibration.read(path).checks == []
+    monkeypatch.setattr(validation, "validate", lambda *_, **__: path.unlink() or found(24, 30))
+    assert model_calibration.validate(path, "poisson", "0.3", {}, keep=True, quiet=True).height == 3
+    assert "nothing was added: " in capsys.readouterr().err
+    made(0).write(path)
     replace(Calibration.read(path), machine=this_machine() | {"cpus": 64}).write(path)
     with pytest.raises(UsageError, match=r"--keep: .*here.toml is of another machine"):
         model_calibration.validate(path, "poisson", "0.3", {}, keep=True, quiet=True)

@@ -373,7 +373,7 @@ def test_the_mtu_of_the_path_shrinks(bed: Any, tmp_path: Path, family: int, late
     # What is longer than the MTU was sent before the sender learned of it, and the box let it pass.
     probes, pieces = found.filter(pl.col("payload_bytes") > mtu), found.filter(pl.col("payload_bytes") <= mtu)
     assert set(probes["cause"]) <= {"tlp", "rto"}
-    # The answer to a probe may overtake what tells of the MTU, and then shows a loss of its own.
+    # The answer to a probe may come before the messages about the MTU, and then shows a loss itself.
     answers = box.log.filter(pl.col("time_s") > again["time_s"][0], source="server", kind="ack")
     is_answered = len(probes) > 0 and answers["forwarded_s"].min() < lost["forwarded_s"].max()
     assert {"mtu"} <= set(pieces["cause"]) <= {"mtu", *(["rack", "fast"] if is_answered else [])}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from parshall.errors import UsageError
+from parshall.errors import ParshallError, UsageError
 from parshall.host import privileges
 from parshall.host.messages import progress_line, report_start, say, show
 from parshall.host.quantities import long_time_text, parse_fraction
@@ -101,10 +101,7 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
     found = measure(calibration, kinds=kinds, loads=shares, **workload)
     if keep:
         inside, of = found.inside()
-        check = {"age_s": age_s, "runs": of // len(NAMES), "inside": inside, "of": of}
-        # Another validation may have kept its own meanwhile.
-        now = Calibration.read(path)
-        replace(now, checks=[*now.checks, check]).write(path)
+        _keep(path, calibration, {"age_s": age_s, "runs": of // len(NAMES), "inside": inside, "of": of})
     table = found.table()
     if not quiet:
         whose = {"": ""} | ({"beside_": " from the stretches beside"} if workload.get("beside") else {})
@@ -121,6 +118,20 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
             f"validate: the network is nearer than the single queue in {found.nearer.height} of {table.height} cases",
         )
     return table
+
+
+def _keep(path: Path, calibration: Any, check: dict[str, Any]) -> None:
+    """Add a check to a file in which another validation may have kept its own meanwhile; say why where it cannot be.
+
+    What was measured is printed all the same.
+    """
+    try:
+        now = type(calibration).read(path)
+        if now.created != calibration.created:
+            raise ParshallError(f"{path}: was calibrated anew meanwhile")
+        replace(now, checks=[*now.checks, check]).write(path)
+    except (ParshallError, OSError) as error:
+        say("model", f"validate: --keep: nothing was added: {error}")
 
 
 def plan(path: Path, loss: float, p99_us: float | None, pps: float | None, **options: Any) -> list[dict[str, Any]]:
