@@ -5,6 +5,11 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
+# What comes through the network comes while the compiler works. Several goals, as of `make clean test`, follow each other.
+ifeq ($(words $(MAKECMDGOALS)),1)
+MAKEFLAGS += --jobs=3
+endif
+
 RUN := . scripts/environment &&
 NATIVE := python/parshall/_native.abi3.so
 LIBPCAP := python/parshall/libpcap/libpcap.so.0.8
@@ -17,7 +22,7 @@ NATIVE_SOURCES := $(shell find crates bpf Cargo.toml Cargo.lock -not -name '.*')
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(NATIVE) ## the tour: measure a testbed on this machine and write demo-report/
+demo: $(NATIVE) .venv/installed ## the tour: measure a testbed on this machine and write demo-report/
 	@$(RUN) .venv/bin/parshall demo -o demo-report
 
 test: build system-report system-programs ## the tests of Rust and Python; those of the kernel need root
@@ -40,7 +45,7 @@ docs: .venv/requirements.txt ## the site of the documentation, with the API refe
 	@scripts/setup extra docs
 	@scripts/site
 
-build: $(NATIVE) rust-tests ## .venv with the command parshall in it, and the tests of Rust
+build: $(NATIVE) .venv/installed rust-tests ## .venv with the command parshall in it, and the tests of Rust
 
 rust-tests: $(NATIVE)
 	@$(RUN) cargo test --release --config scripts/test-profile.toml --workspace --no-run --quiet
@@ -95,7 +100,7 @@ VENV_IS_OURS := $(shell [ "$$(cat .venv/checkout 2>/dev/null)" = "$$PWD" ] && [ 
 	@scripts/setup package
 	@touch $@
 
-$(NATIVE): $(NATIVE_SOURCES) .venv/installed | rust
+$(NATIVE): $(NATIVE_SOURCES) | rust
 	@$(RUN) PARSHALL_COMMIT=$$(git describe --always --dirty --abbrev=12 --exclude '*') cargo build --release --workspace
 	@install -D -s -m 755 target/release/libparshall_pcap.so $(LIBPCAP)
 	@install -m 755 target/release/lib_native.so $@

@@ -44,7 +44,7 @@ def known(**changes) -> Calibration:
     fields = {
         "created": "2026-11-24T20:00:00+00:00",
         "machine": machine(),
-        "setup": {"receive": "rps", "gro": True, "routes": 4, "rules": 0, "cpu": 1, "sender_cpu": 0},
+        "setup": {"receive": "rps", "gro": True, "routes": 4, "destinations": 1, "rules": 0, "cpu": 1, "sender_cpu": 0},
         "traffic": {"sizes": "64", "flows": 1, "repeats": 1, "packets": 1000, "first_seed": 1_000_001},
         "overload_pps": 1.0e6,
         "low_overload_pps": 1.0e6,

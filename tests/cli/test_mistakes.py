@@ -89,7 +89,8 @@ MISTAKES = [
     ),
     (
         ("router", "measure", "--traffic", "nosuch"),
-        "--traffic nosuch: expected constant, poisson, bursts, onoff or random",
+        "--traffic nosuch: expected constant, poisson, bursts, onoff, mixed, random, or gaps as of `parshall gen "
+        "--gap`, such as bursts:size=64",
     ),
     (
         ("router", "measure", "-o", "x.csv"),

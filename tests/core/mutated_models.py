@@ -48,7 +48,7 @@ TEXTS = (
     "poisson:mean=0", "poisson:mean=1e-9", "poisson:mean=1ps", "poisson:mean=2us", "erlang:stages=4294967295,mean=1",
     "erlang:stages=0,mean=1", "pareto:shape=0.1,scale=1", "normal:mean=-5,sd=1", "uniform:low=5,high=1", "none",
     "onoff:on=1,off=1e12,gap=4,slot=1ns", "onoff:on=1,off=1,gap=1e12,slot=1s", "onoff:on=5,off=15,gap=4,slot=10ns",
-    "bursts:size=4294967295,inside=0,period=1s",
+    "bursts:size=4294967295,inside=0,period=1s", "poisson:mean=1us + none", "fixed:mean=1e300us + onoff:slot=1e-9us",
     "fixed:mean=0", "constant:5", "lognormal:mean=1,sd=1e300", "weibull:shape=1e-9,scale=1", "geometric:p=1e-12",
     "pareto-onoff:sources=4096,gap=1us,on=10us,off=1us,on-shape=1.1,off-shape=1.1",
     "pareto-onoff:sources=1,gap=1s,on=1ns,off=1ns,on-shape=1.5,off-shape=1.5",

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parshall.live.history import History
+from parshall.live.tui import _cell
+from parshall.live.view import View, lines
 
 SECOND_NS = 1_000_000_000
 CHANGING = ("acked_bytes", "received_bytes", "retransmitted", "cwnd_segments", "state", "ended", "retransmitted_for")
@@ -22,6 +24,8 @@ def table_of(flows: dict[int, dict[str, Any]]) -> pl.DataFrame:
             "end_ns": pl.Int64,
             "acked_bytes": pl.Int64,
             "received_bytes": pl.Int64,
+            "acked_may_lack": pl.Boolean,
+            "received_may_lack": pl.Boolean,
             "retransmitted": pl.Int64,
             "cwnd_segments": pl.UInt32,
             "srtt_ms": pl.Float64,
@@ -102,6 +106,20 @@ def test_what_moved_before_the_first_time_has_no_rate() -> None:
     history.add(2 * SECOND_NS, table_of({1: flow | {"records": 2, "acked_bytes": 10**9 + 1000}}))
     assert history.curve(1)["acked_Mbps"].to_list() == pytest.approx([0.008])
     assert history.totals()["retransmitted_per_s"].to_list() == [0]
+
+
+def test_bytes_that_may_lack_a_part_are_marked_also_in_groups() -> None:
+    history = History(100, 1 << 30)
+    flow = {"records": 1, "end_ns": 1, "acked_bytes": 10**9, "received_bytes": 7, "retransmitted": 0}
+    flow |= {"cwnd_segments": 1, "state": "ESTABLISHED", "ending": "open", "ended": False}
+    flow |= {"acked_may_lack": False, "received_may_lack": False}
+    history.add(SECOND_NS, table_of({1: flow, 2: flow | {"acked_may_lack": True}}))
+    facts = pl.DataFrame({"flow": [1, 2], "process": ["a", "a"]}, schema_overrides={"flow": pl.UInt32})
+    _, found = lines(facts, history.at()[1], View(sort="flow", descending=False))
+    assert (found["acked_may_lack"], found["received_may_lack"]) == ([False, True], [False, False])
+    _, found = lines(facts.with_columns(pl.lit(1).alias("pid")), history.at()[1], View(group="process"))
+    assert (found["acked"], found["acked_may_lack"], found["received_may_lack"]) == ([2 * 10**9], [True], [False])
+    assert [_cell("acked", 10**9, may_lack=each).plain for each in (False, True)] == ["1G", "≥1G"]
 
 
 def test_an_end_at_a_time_that_is_known_shows_each_flow_once() -> None:

@@ -65,6 +65,7 @@ def test_numbers_are_those_of_the_log(opened: Page, log: Path) -> None:  # noqa:
         assert row["process"] == printable(state["command"])
         assert row["retr"] == f"{state['retransmitted']:,}"
     expect(opened.locator("#state")).to_have_text("the log has ended")
+    assert opened.evaluate("[cell('acked', 5e9, false), cell('acked', 5e9, true)]") == ["5.00G", "≥5.00G"]
 
 
 def test_sorting_filtering_grouping_and_scrolling(opened: Page) -> None:

@@ -174,6 +174,29 @@ def test_the_forwarding_time_follows_the_routing_table() -> None:
         assert found == pytest.approx(us, abs=0.001)
 
 
+@pytest.mark.parametrize("name", ["bsd-router", "bsd-router-functions", "security-gateway", "mogul-ramakrishnan"])
+def test_a_part_of_a_grain_may_not_depend_on_the_clock(name: str) -> None:
+    """A packet that meets no other one takes longer by the parts that the clock divides."""
+
+    def latency_us(**settings: str | float) -> float:
+        quiet = {"packet_bytes": "64", "load_pps": 100, "gaps": "constant", "noise_period_ms": 0}
+        model = parameters(name, quiet | settings).build()
+        results = run(model, duration_s=0.05, warm_up_s=0, replications=2)
+        (row,) = results.estimates.filter(place="forwarded", measure="latency_ns").head(1).rows(named=True)
+        return float(row["mean"]) / 1e3
+
+    fixed = {"fixed_us": "dmarx=1.5/ifsnd=0.25"}
+    assert latency_us(cpu_mhz=1000, **fixed) == pytest.approx(latency_us(cpu_mhz=1000), abs=1e-3)
+    saved_us = latency_us(cpu_mhz=500) - latency_us(cpu_mhz=500, **fixed)
+    assert saved_us == pytest.approx(1.75, abs=1e-3)
+
+
+@pytest.mark.parametrize("wrong", ["dmarx", "dmarx=x", "dmarx=-1", "dmarx=4", "nosuch=1", "dmarx=1/dmarx=1"])
+def test_a_part_that_no_grain_has_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match=r"^fixed_us is .*; expected parts of dmarx, ipintrq, .* each once"):
+        parameters("bsd-router", {"fixed_us": wrong}).build()  # type: ignore[attr-defined]
+
+
 # Short runs differ from the long ones by about a percent, and take a seventh of the time.
 SHORT = {"duration_s": 0.2, "warm_up_s": 0.1, "replications": 2}
 SHORT_NAMES = (

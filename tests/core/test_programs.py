@@ -1,7 +1,11 @@
 """Programs that are started so that they end with who started them."""
 
+import contextlib
 import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,3 +66,30 @@ def test_a_program_whose_parent_has_ended_before_it_could_begin_does_not_run(
     monkeypatch.undo()
     assert program.wait(10) == 1
     assert not (tmp_path / "made").exists()
+
+
+# Interrupts are for this process, which handles them; its programs are in groups of their own.
+STARTS = """
+import signal
+from parshall.host.programs import in_starter, start
+
+signal.signal(signal.SIGINT, lambda *_: None)
+print("handles", flush=True)
+statuses = [in_starter(lambda: start(["true"], process_group=0)).wait() for _ in range(100)]
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+print(*sorted(set(statuses)))
+"""
+
+
+def test_ctrl_c_while_a_program_starts_does_not_end_it() -> None:
+    running = subprocess.Popen([sys.executable, "-P", "-c", STARTS], process_group=0, stdout=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    assert running.stdout.readline() == "handles\n"
+    interrupts = 0
+    while running.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGINT)
+        interrupts += 1
+        time.sleep(0.0005)  # the distance between interrupts, not a wait for anything
+    assert running.communicate()[0] == "0\n"
+    assert interrupts > 100

@@ -98,7 +98,7 @@ AFTER_IDLE = [{"idle_ns": 1000.0, "factor": 0.8}, {"idle_ns": 9000.0, "factor": 
     [
         ("parshall calibration", "another", "format 'another'"),
         ('format = "parshall calibration"', "", "names no format, so it is no calibration; make one with"),
-        ('version = "4.1"', 'version = "1.0"', "version 1.0, this Parshall reads 4.x; calibrate again"),
+        ('version = "4.2"', 'version = "1.0"', "version 1.0, this Parshall reads 4.x; calibrate again"),
         ("wait_ns = 100.0", "wait_ns = 90.0", "balance of half: parts are 690 ns of 700; calibrate again"),
         ("overload_pps = 1e+06", "overload_pps = -1.0", "overload_pps is -1.0"),
         ("overload_pps = 1e+06", 'overload_pps = "fast"', "overload_pps: 'fast'; expected float"),
@@ -116,6 +116,7 @@ AFTER_IDLE = [{"idle_ns": 1000.0, "factor": 0.8}, {"idle_ns": 9000.0, "factor": 
         ("flows = 1", 'flows = "one"', "traffic.flows: 'one'; expected int"),
         ("flows = 1\n", "", "traffic.flows: None; expected int"),
         ("gro = true", "gro = 1", "setup.gro: 1; expected bool"),
+        ("destinations = 1", 'destinations = "all"', "setup.destinations: 'all'; expected int"),
         ("share = 0.7", "", "stages.share: None; expected float"),
         ("setup]", "[setup]]", "setup: [{"),
         ("measured_us = 9.0", "measured_us = 0.0", "trials: p50 of poisson at 0.3: expected latencies above 0"),
@@ -139,6 +140,15 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(tmp_path, old, new, mes
         Calibration.read(path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_before_4_2_has_one_destination(tmp_path):
+    path = tmp_path / "here.toml"
+    known().write(path)
+    text = path.read_text()
+    assert "\ndestinations = 1\n" in text
+    path.write_text(text.replace('"4.2"', '"4.1"').replace("\ndestinations = 1\n", "\n"))
+    assert Calibration.read(path).setup == known().setup
 
 
 def test_a_missing_file_and_a_histogram_that_falls_are_refused(tmp_path):

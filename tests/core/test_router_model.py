@@ -15,7 +15,7 @@ from parshall.host.quantities import many
 from parshall.router import capacity, measurement
 from parshall.router.capacity import Trial, search
 from parshall.router.prediction import ccdf, compare, latencies_ns, predict, single_queue
-from parshall.router.routes import DESTINATION, networks
+from parshall.router.routes import networks
 from parshall.router.setup import Setup
 from parshall.router.traffic import KINDS, Traffic
 from suites import long_except
@@ -200,13 +200,27 @@ def test_the_complementary_distribution_falls_from_one():
 
 def test_routes_are_different_and_include_the_destination():
     for entries in (1, 4, 10_000):
-        found = networks(entries, seed=3)
-        assert len(set(found)) == entries and DESTINATION in found
-    assert networks(50, 1) == networks(50, 1) != networks(50, 2)
+        found = networks(entries, 1, seed=3)
+        assert len(set(found)) == entries and "198.18.1.0/24" in found
+    assert networks(50, 1, 1) == networks(50, 1, 1) != networks(50, 1, 2)
+
+
+def test_each_of_several_destinations_has_a_route():
+    found = networks(1000, 600, seed=3)
+    own = [name for name in found if name.endswith("/32")]
+    assert len(set(found)) == 1000 and len(own) == 600
+    # Those of RFC 2544, one after the other, as the generator counts.
+    assert own[:2] == ["198.18.1.1/32", "198.18.1.2/32"] and own[-1] == "198.18.3.88/32"
+    assert networks(65_536, 65_536, 1)[-1] == "198.19.1.0/32"
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"receive": "irq"}, {"routes": 0}, {"rules": -1}, {"tunnel": "des"}, {"cpu": 4096}, {"sender_cpu": -1}]
+    "wrong",
+    [
+        *[{"receive": "irq"}, {"routes": 0}, {"rules": -1}, {"tunnel": "des"}, {"cpu": 4096}, {"sender_cpu": -1}],
+        *[{"destinations": 0}, {"destinations": 5}, {"routes": 10**6, "destinations": 65_537}],
+        {"destinations": 2, "tunnel": "aes-gcm"},
+    ],
 )
 def test_a_wrong_set_up_is_refused(wrong):
     with pytest.raises(UsageError):
@@ -218,10 +232,34 @@ def test_a_cpu_that_cannot_be_used_is_named_by_its_option():
         Setup(cpu=4096)
 
 
-@pytest.mark.parametrize("wrong", [{"kind": "x"}, {"pps": 0}, {"flows": 0}, {"flows": 251}])
+@pytest.mark.parametrize("wrong", [{"kind": "x"}, {"pps": 0}, {"flows": 0}, {"flows": 251}, {"kind": "a:b"}])
 def test_wrong_traffic_is_refused(wrong):
     with pytest.raises(UsageError):
         Traffic(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("foisson:mean=1us", '--traffic: gap distribution "foisson": unknown; '),
+        (
+            "poisson:mean=1us + none",
+            "--traffic: distribution superposed: one source is none; expected sources with gaps",
+        ),
+        ("bursts:size=0", "--traffic: distribution bursts: size is 0; expected 1 packet or more"),
+        ("trace:x.pcap", "--traffic trace:x.pcap: gaps of a file are for `parshall gen`; give a distribution"),
+        ("poisson:\udc80", "--traffic "),
+    ],
+)
+def test_a_mistake_in_a_distribution_is_found_before_a_testbed_is_made(kind, message):
+    with pytest.raises(UsageError) as raised:
+        Traffic(kind)
+    assert str(raised.value).startswith(message), raised.value
+
+
+def test_traffic_may_have_any_gaps_of_the_generator():
+    assert Traffic("bursts:size=64").gap == "bursts:size=64"
+    assert Traffic("mixed").gap == "poisson + bursts:size=16"
 
 
 def test_only_overload_is_not_paced():

@@ -1,6 +1,8 @@
 """Routers: times against tcpdump's at both edges, losses by place, set-ups, faults that leave nothing."""
 
+import collections
 import dataclasses
+import ipaddress
 import json
 import os
 import shutil
@@ -65,16 +67,19 @@ def tcpdump(host, interface, direction, file):
     return program
 
 
-def times_of(file, offset_ns=0):
-    """Sequence number -> time (CLOCK_MONOTONIC, ns) of a capture with nanoseconds."""
-    data, at, found = file.read_bytes(), 24, {}
+def frames_of(file):
+    """Time and bytes of each frame of a capture with nanoseconds."""
+    data, at = file.read_bytes(), 24
     assert struct.unpack("I", data[:4])[0] == 0xA1B23C4D
     while at + 16 + 50 <= len(data):
         seconds, nanoseconds, captured, _ = struct.unpack("4I", data[at : at + 16])
-        frame = data[at + 16 : at + 16 + captured]
-        found[int.from_bytes(frame[42:50], "big")] = seconds * 10**9 + nanoseconds - offset_ns
+        yield seconds * 10**9 + nanoseconds, data[at + 16 : at + 16 + captured]
         at += 16 + captured
-    return found
+
+
+def times_of(file, offset_ns=0):
+    """Sequence number -> time (CLOCK_MONOTONIC, ns) of a capture with nanoseconds."""
+    return {int.from_bytes(frame[42:50], "big"): time_ns - offset_ns for time_ns, frame in frames_of(file)}
 
 
 # Each way to receive, and with GRO and without.
@@ -112,6 +117,28 @@ def test_times_are_those_of_tcpdump_at_both_edges(name, tmp_path, until):
     # tcpdump's time on the way out is taken behind ours, in the same softirq.
     assert (egress - departures[left] > -slack_ns).all()
     assert np.median(egress - departures[left]) < 20_000
+
+
+def test_packets_of_several_sources_go_to_random_routes(tmp_path, until):
+    destinations, routes = 200, 300
+    with RouterTestbed(Setup(routes=routes, destinations=destinations)) as bed:
+        file = tmp_path / "out.pcap"
+        witness = tcpdump(bed.router, bed.egress, "out", file)
+        measurement = measure(bed, Traffic("mixed", pps=PPS), COUNT)
+        until("tcpdump has all", lambda: len(times_of(file)) >= measurement.ledger["received"])
+        witness.send_signal(signal.SIGINT)
+        witness.communicate(timeout=20)
+        table = bed.router.run(["ip", "-4", "route", "show"]).stdout.splitlines()
+    assert sum("via" in line for line in table) == routes
+    went_to = collections.Counter(int(ipaddress.IPv4Address(frame[30:34])) for _, frame in frames_of(file))
+    first = int(ipaddress.IPv4Address("198.18.1.1"))
+    assert set(went_to) <= set(range(first, first + destinations))
+    # Ten packets are drawn for each, and are the same in each run.
+    assert measurement.ledger["received"] > COUNT / 2
+    assert len(went_to) > 0.9 * destinations and max(went_to.values()) < 35
+    # Of sixteen packets of a burst, fifteen are due with the one before; bursts are half of the packets.
+    due_ns = measurement.table.column("due_ns").to_numpy()
+    assert (np.diff(due_ns) == 0).mean() == pytest.approx(0.5 * 15 / 16, abs=0.05)
 
 
 @pytest.mark.alone

@@ -36,7 +36,7 @@ mod _native {
     use crate::router::router_passages;
     #[pymodule_export]
     use crate::sizes::{
-        built_in_sizes, compare_sizes, count_trace_sizes, draw_sizes, read_size_counts,
+        built_in_sizes, check_gaps, compare_sizes, count_trace_sizes, draw_sizes, read_size_counts,
         read_size_distribution, read_trace_gaps, represent_sizes, size_probabilities,
         write_size_counts, write_size_distribution,
     };

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use parshall_core::distributions::Rng;
+use parshall_core::distributions::{GapDistribution, Rng};
 use parshall_core::sizes::{
     Comparison, CountError, Parameters, SizeCounts, SizesError, TwoStage, built_in, count_trace,
     read_dist, read_procfs, read_sizes, trace_gaps_ns, write_dist, write_procfs, write_sizes,
@@ -13,7 +13,7 @@ use parshall_core::trace::{Reader, allowance_bytes};
 use pyo3::exceptions::PyBrokenPipeError;
 use pyo3::prelude::*;
 
-use crate::errors::{error_to_python, to_python};
+use crate::errors::{error_to_python, to_python, usage_to_python};
 use crate::output_file::{create, take};
 
 type Counts = Vec<(u32, u64)>;
@@ -137,6 +137,13 @@ pub fn read_trace_gaps(py: Python<'_>, path: PathBuf) -> PyResult<(Vec<f64>, u64
     let packets_max = allowance_bytes(&path) / GAP_BYTES;
     py.detach(|| Reader::open(&path).and_then(|mut reader| trace_gaps_ns(&mut reader, packets_max)))
         .map_err(|error| error_to_python(error, false))
+}
+
+/// Fails unless a text is a gap distribution that can have this mean, ns.
+#[pyfunction]
+pub fn check_gaps(text: &str, mean_gap_ns: f64) -> PyResult<()> {
+    let parsed = GapDistribution::parse(text, Some(mean_gap_ns));
+    parsed.map(drop).map_err(usage_to_python)
 }
 
 /// Counts of a built-in distribution; None if the name is unknown.

@@ -259,6 +259,9 @@ def calibrate_model(
     ] = "rps",
     no_gro: Annotated[bool, typer.Option("--no-gro", help="Receive without generic receive offload")] = False,
     routes: Annotated[int, count_option("--routes", help="Entries of the routing table")] = 4,
+    destinations: Annotated[
+        int, count_option("--destinations", help="Entries of the table that packets go to, at random")
+    ] = 1,
     rules: Annotated[int, count_option("--rules", help="nftables rules that each packet passes", allow_0=True)] = 0,
     sizes: Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")] = "64",
     flows: Annotated[int, count_option("--flows", help="Number of flows")] = 1,
@@ -275,7 +278,13 @@ def calibrate_model(
     with exiting_on_signals():
         model_calibration.calibrate(
             output,
-            {"receive": receive, "gro": not no_gro, "routes": routes, "rules": rules},
+            {
+                "receive": receive,
+                "gro": not no_gro,
+                "routes": routes,
+                "destinations": destinations,
+                "rules": rules,
+            },
             {"sizes": sizes, "flows": flows, "count": count, "repeats": repeats, "seed": seed, "spread_s": spread},
             quiet=quiet,
             as_json=as_json,

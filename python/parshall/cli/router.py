@@ -14,7 +14,6 @@ from parshall.cli.options import Accepted, count_option, rate_option, share_opti
 from parshall.errors import ParshallError, UsageError
 from parshall.host.messages import progress_line, report_start, say, show
 from parshall.host.quantities import many
-from parshall.host.session import check_choice
 from parshall.host.stopping import exiting_on_signals
 from parshall.host.whole_file import new_file
 
@@ -26,12 +25,20 @@ _Receive = Annotated[
 _NoGro = Annotated[bool, typer.Option("--no-gro", help="Receive without generic receive offload")]
 _Routes = Annotated[int, count_option("--routes", help="Entries of the routing table")]
 _Rules = Annotated[int, count_option("--rules", help="nftables rules that each packet passes", allow_0=True)]
+_Destinations = Annotated[
+    int, count_option("--destinations", help="Entries of the table that packets go to, at random")
+]
 _Tunnel = Annotated[
     str | None,
     typer.Option("--tunnel", metavar="aes-gcm|chacha20", help="Send through a security gateway with this cipher"),
 ]
 _Traffic = Annotated[
-    str, typer.Option("--traffic", metavar="KIND", help="constant, poisson, bursts, onoff or random gaps")
+    str,
+    typer.Option(
+        "--traffic",
+        metavar="KIND",
+        help="constant, poisson, bursts, onoff, mixed, random; or of gen",
+    ),
 ]
 _Sizes = Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")]
 _Flows = Annotated[int, count_option("--flows", help="Number of flows")]
@@ -58,6 +65,7 @@ def measure_router(
     receive: _Receive = "rps",
     no_gro: _NoGro = False,
     routes: _Routes = 4,
+    destinations: _Destinations = 1,
     rules: _Rules = 0,
     tunnel: _Tunnel = None,
     traffic: _Traffic = "poisson",
@@ -86,15 +94,15 @@ def measure_router(
     """Measure when each packet arrives at a router in a testbed, and when it leaves."""
     from parshall.router import RouterTestbed, Setup, Traffic, measure, overload, zero_loss
     from parshall.router.prediction import latencies_ns
-    from parshall.router.traffic import PACED
+    from parshall.router.traffic import check_kind
 
     if load is not None and pps is not None:
         raise UsageError("--load: given beside --pps; give one of them")
     if calibration is not None:
         check_output("--calibrate", calibration)
     options.named_for(output, "a Parquet file", ".parquet")
-    check_choice("--traffic", traffic, PACED)
-    setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu)
+    check_kind(traffic)
+    setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu, destinations)
     workload = Traffic(traffic, pps or 100_000, sizes, flows, seed)
     # The file is opened first: what was measured must not be lost for a name that cannot be written.
     with (
@@ -184,6 +192,7 @@ def measure_capacity(
     receive: _Receive = "rps",
     no_gro: _NoGro = False,
     routes: _Routes = 4,
+    destinations: _Destinations = 1,
     rules: _Rules = 0,
     tunnel: _Tunnel = None,
     traffic: _Traffic = "constant",
@@ -206,10 +215,10 @@ def measure_capacity(
 ) -> None:
     """Search the highest rate without loss, and measure the rate under overload."""
     from parshall.router import RouterTestbed, Setup, Traffic, overload, zero_loss
-    from parshall.router.traffic import PACED
+    from parshall.router.traffic import check_kind
 
-    check_choice("--traffic", traffic, PACED)
-    setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu)
+    check_kind(traffic)
+    setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu, destinations)
     workload = Traffic(traffic, sizes=sizes, flows=flows, seed=seed)
     with exiting_on_signals(), RouterTestbed(setup) as bed:
         _warn(setup)

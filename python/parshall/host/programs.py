@@ -1,5 +1,6 @@
 """Programs that are killed when the process that started them ends, for whatever reason."""
 
+import contextlib
 import errno
 import os
 import queue
@@ -107,6 +108,10 @@ def in_starter(job: Callable[[], Program]) -> Program:
 _ENDS_WITH_PARENT = ("--pdeathsig", "KILL", "--", "/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
 
 
+# What a whole process group gets, from a terminal or from who ends it.
+_OF_TERMINALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
     """Start a program that is killed when the calling thread ends; `in_starter` provides a lasting thread.
 
@@ -127,9 +132,25 @@ def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
     if setpriv is None:
         raise OSError(errno.ENOENT, "setpriv is missing, install util-linux")
     _check(words[0], options)
-    program = Program([setpriv, *_ENDS_WITH_PARENT, str(os.getpid()), *words], **options)
+    line = [setpriv, *_ENDS_WITH_PARENT, str(os.getpid()), *words]
+    program = Program(line, **options)
+    while options.get("process_group") == 0 and _ended_before_it_began(program):
+        program.wait()
+        program = Program(line, **options)
     program.args = words
     return program
+
+
+def _ended_before_it_began(program: Program) -> bool:
+    """Whether a signal for the group of this process, such as Ctrl-C, ended a program before it had its own group.
+
+    `subprocess.Popen` returns when the program runs or has ended, and does not say which.
+    """
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{program.pid}/exe").readlink()
+        return False
+    ended = os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+    return ended is not None and ended.si_code == os.CLD_KILLED and ended.si_status in _OF_TERMINALS
 
 
 def _check(program: str, options: Mapping[str, Any]) -> None:

@@ -16,6 +16,8 @@ _CHANGING: _Schema = {
     "end_ns": pl.Int64,
     "acked_bytes": pl.Int64,
     "received_bytes": pl.Int64,
+    "acked_may_lack": pl.Boolean,
+    "received_may_lack": pl.Boolean,
     "retransmitted": pl.Int64,
     "cwnd_segments": pl.UInt32,
     "srtt_ms": pl.Float64,

@@ -36,6 +36,7 @@ _GROUPS = (
     *(("acked", "acked", 7), ("received", "received", 8)),
 )
 _LEFT = ("process", "peer", "local", "unit", "cc", "state", "retr_for", "group")
+_BYTES = ("acked", "received")
 _REASONS_SHOWN = 3
 # As the table puts them around each cell.
 _PADDING = 2
@@ -197,7 +198,10 @@ class LiveApp(App[None]):
         found = frame["columns"]
         keys = found.get("group" if self._view.group else "flow", [])
         for index, key in enumerate(keys):
-            cells = [_cell(name, found[name][index]) for name, _, _ in columns]
+            cells = [
+                _cell(name, found[name][index], may_lack=name in _BYTES and found[f"{name}_may_lack"][index])
+                for name, _, _ in columns
+            ]
             table.add_row(*cells, key=str(key) if not self._view.group else None)
         if keys:
             table.move_cursor(row=min(row, len(keys) - 1), scroll=False)
@@ -408,12 +412,12 @@ def _ns(time_ms: float) -> int:
     return int(time_ms * 1e6) + 1000
 
 
-def _cell(name: str, value: Any) -> Text:
-    """Return what a cell shows."""
+def _cell(name: str, value: Any, *, may_lack: bool = False) -> Text:
+    """Return what a cell shows; `may_lack`: it may be more."""
     if value is None or value == "":
         text = "-"
-    elif name in ("acked", "received"):
-        text = _amount(value)
+    elif name in _BYTES:
+        text = ("≥" if may_lack else "") + _amount(value)
     elif name.endswith("_Mbps") or name == "rtt_ms":
         text = f"{value:,.2f}"
     elif isinstance(value, int | float) and name not in ("group", "pid"):

@@ -21,6 +21,8 @@ UNKNOWN = "?"
 """Shown for a flow whose process is not known."""
 # Columns that a word of a filter is searched in.
 _TEXTS = ("process", "unit", "local", "peer", "state", "cc", "retr_for")
+# Whether bytes may be more.
+_MAY_LACK = ("acked_may_lack", "received_may_lack")
 _SUMS = ("acked", "received", "acked_Mbps", "received_Mbps", "retr")
 _UNITS = (".service", ".scope")
 
@@ -86,6 +88,8 @@ def lines(facts: pl.DataFrame, flows: pl.DataFrame, view: View) -> tuple[int, di
         .otherwise(pl.col("state").cast(pl.String)),
         acked="acked_bytes",
         received="received_bytes",
+        acked_may_lack="acked_may_lack",
+        received_may_lack="received_may_lack",
         acked_Mbps="acked_Mbps",
         received_Mbps="received_Mbps",
         rtt_ms="srtt_ms",
@@ -109,6 +113,7 @@ def lines(facts: pl.DataFrame, flows: pl.DataFrame, view: View) -> tuple[int, di
         table = table.group_by(group=pl.col(view.group).cast(pl.String)).agg(
             pl.len().alias("flows"),
             *(pl.col(name).sum() for name in _SUMS),
+            *(pl.col(name).any() for name in _MAY_LACK),
             pl.col("rtt_ms").median(),
             pl.col("cwnd").median(),
         )

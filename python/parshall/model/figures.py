@@ -263,8 +263,8 @@ FIGURES: dict[str, RouterFigure] = {
         clock_rows,
         (Panel("time", "cpu_mhz", "clock (MHz)", "time_us", "time (us)", "grain"),),
         "Simplified: all grains are proportional to 1 / clock. The chapter measured 300 to 630 MHz; there dmarx and "
-        "eotx have a part that the clock does not change (I/O instructions), whose size is not given, and a computer "
-        "of 1 GHz is faster than proportional but for eotx.",
+        "eotx have a part that the clock does not change (I/O instructions), whose size is not given (the models' "
+        "fixed_us sets it), and a computer of 1 GHz is faster than proportional but for eotx.",
     ),
     "3.14": RouterFigure(
         "Execution time against the length of a packet, 600 MHz",

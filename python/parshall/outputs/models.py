@@ -501,6 +501,8 @@ class RouterSetup(Object):
     """CPU of the router."""
     sender_cpu: int
     """CPU of the generator."""
+    destinations: int
+    """Entries of the routing table that packets go to."""
 
 
 class RouterTraffic(Object):

@@ -23,7 +23,7 @@ _SAME = ("kernel", "cpu_model", "machine", "cpus")
 _LARGEST = 1e9
 # What is read of tables without a class of their own.
 _READ: dict[str, dict[str, type]] = {
-    "setup": {"receive": str, "gro": bool, "routes": int, "rules": int},
+    "setup": {"receive": str, "gro": bool, "routes": int, "rules": int, "destinations": int},
     "traffic": {"sizes": str, "flows": int, "repeats": int, "first_seed": int},
     "stages": {"stage": str, "share": float},
     "stretches": {
@@ -223,7 +223,7 @@ class Calibration:
 
     def write(self, path: Path) -> None:
         """Write the file, whole or not at all."""
-        write_whole(path, _toml({"format": FORMAT, "version": f"{MAJOR}.1", **asdict(self)}, _COMMENT))
+        write_whole(path, _toml({"format": FORMAT, "version": f"{MAJOR}.2", **asdict(self)}, _COMMENT))
 
     @classmethod
     def read(cls, path: Path) -> "Calibration":
@@ -254,6 +254,9 @@ class Calibration:
             raise ParshallError(
                 f"{path}: calibration version {brief(version)}, this Parshall reads {MAJOR}.x; calibrate again"
             )
+        if isinstance(data.get("setup"), dict):
+            # Of files before 4.2.
+            data["setup"].setdefault("destinations", 1)
         calibration: Calibration = _built(cls, data, str(path))
         calibration.check(str(path))
         return calibration

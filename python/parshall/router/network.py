@@ -125,22 +125,44 @@ def calibrated(calibration: Calibration, seed: int = 1) -> Prediction:
         span_s = 1e-9 * float(arrival_ns[-1] - arrival_ns[0]) + 0.1
         stalls = math.ceil(_STALL_MARGIN * span_s * calibration.noise.per_s) + 10
         pps = len(gaps) / max(1e-9, span_s - 0.1)
-        model = network(calibration, gap_ns={"trace": "gaps_ns"}, pps=pps, stalls=stalls)
-        results = run(
-            model,
-            warm_up_s=0,
-            replications=1,
-            seed=seed,
-            trace=True,
-            allow_unstable=True,
-            traces={"gaps_ns": gaps.astype(float).tolist()},
+        return departures_of(
+            network(calibration, gap_ns={"trace": "gaps_ns"}, pps=pps, stalls=stalls), arrival_ns, seed
         )
-        assert results.packets is not None
-        # Numbers of packets count stalls, too: only their order is used.
-        left = results.packets.filter(results.packets["class"] == PACKETS).sort("packet")
-        if len(left) != len(arrival_ns):
-            raise ParshallError(f"prediction: {len(left)} of {len(arrival_ns)} packets left the network")
-        since_ns = np.ceil(left["left_ps"].to_numpy() / 1e3).astype(np.int64)
-        return pyarrow.array(arrival_ns[0] + since_ns, mask=left["lost"].to_numpy())
 
     return departures
+
+
+def departures_of(model: Model, arrival_ns: np.ndarray, seed: int) -> pyarrow.Array:
+    """Return when each packet leaves a model.
+
+    Parameters
+    ----------
+    model : Model
+        Its source `PACKETS` has the gaps of the trace ``gaps_ns``.
+    arrival_ns : numpy.ndarray
+        When packets arrive, int64, in their order.
+    seed : int
+        Seed of what the model draws.
+
+    Returns
+    -------
+    pyarrow.Array
+        int64, ns; null for a packet that is lost.
+    """
+    gaps = np.diff(arrival_ns, prepend=arrival_ns[:1])
+    results = run(
+        model,
+        warm_up_s=0,
+        replications=1,
+        seed=seed,
+        trace=True,
+        allow_unstable=True,
+        traces={"gaps_ns": gaps.astype(float).tolist()},
+    )
+    assert results.packets is not None
+    # Numbers of packets count stalls, too: only their order is used.
+    left = results.packets.filter(results.packets["class"] == PACKETS).sort("packet")
+    if len(left) != len(arrival_ns):
+        raise ParshallError(f"prediction: {len(left)} of {len(arrival_ns)} packets left the network")
+    since_ns = np.ceil(left["left_ps"].to_numpy() / 1e3).astype(np.int64)
+    return pyarrow.array(arrival_ns[0] + since_ns, mask=left["lost"].to_numpy())

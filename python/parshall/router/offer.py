@@ -11,13 +11,14 @@ from parshall.errors import ParshallError, UsageError
 from parshall.instruments.generate import Generator
 from parshall.router.counters import Counters
 from parshall.router.edges import Edge, Edges, Passage
+from parshall.router.routes import FIRST_DESTINATION
 from parshall.router.setup import RPS
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
 from parshall.router.tunnel import tunnel, wait_for_delivery
 
 PORT = 9
-_SOURCE, _DESTINATION = "198.18.0.1", "198.18.1.1"
+_SOURCE = "198.18.0.1"
 _COUNT_MAX = 1 << 26
 _CHECK_PACKETS, _CHECK_PPS = 50, 1000.0
 # Packets in the router have left when the sink counts none for this long.
@@ -165,6 +166,7 @@ def _napi(bed: RouterTestbed) -> list[Edge]:
 
 def _send(bed: RouterTestbed, traffic: Traffic, count: int, log: Path | None) -> dict[str, Any]:
     first, last = _SOURCE.rsplit(".", 1)
+    destinations = bed.setup.destinations
     interface = bed.inside.interface(bed.source)
     with Generator(
         interface,
@@ -174,10 +176,12 @@ def _send(bed: RouterTestbed, traffic: Traffic, count: int, log: Path | None) ->
         count=count,
         seed=traffic.seed,
         src=f"{_SOURCE}-{first}.{int(last) + traffic.flows - 1}",
-        dst=_DESTINATION,
+        dst=f"{FIRST_DESTINATION}-{FIRST_DESTINATION + destinations - 1}",
         dport=str(PORT),
         dst_mac=bed.inside.end(bed.router).mac,
-        flows=traffic.flows,
+        # Flow k has the k-th source and the k-th destination, which start again when they are used up.
+        flows=max(traffic.flows, destinations),
+        order="random" if destinations > 1 else "cycling",
         stamp=True,
         cpu=bed.setup.generator_cpu,
         netns=bed.source.path,

@@ -64,7 +64,8 @@ class RouterTestbed(Testbed):
             self.router.sysctl(name, value)
         if self.setup.gro:
             self.router.run(["ethtool", "-K", self.ingress, "gro", "on"])
-        routes.fill(self.router, self.outside.address(self.sink), self.setup.routes)
+        gateway = self.outside.address(self.sink)
+        routes.fill(self.router, gateway, self.setup.routes, self.setup.destinations)
         rules.add(self.router, self.setup.rules)
 
     def start_receiving(self) -> None:

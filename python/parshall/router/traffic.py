@@ -3,8 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from parshall import _native
 from parshall.errors import UsageError
-from parshall.host.session import check_choice
+from parshall.host.session import check_text
 
 # The chapter's second kind of traffic: four superposed on/off sources with geometric periods and gaps (3.6).
 _ON_OFF = "onoff:sources=4,on=50,off=150,gap=4"
@@ -13,6 +14,8 @@ GAPS = {
     "poisson": "poisson",
     "bursts": "bursts:size=16",
     "onoff": _ON_OFF,
+    # Two sources at once, each with half of the packets.
+    "mixed": "poisson + bursts:size=16",
     # Gaps of 2 to 10 service times when the rate is a sixth of the capacity (3.5.6).
     "random": "uniform:low=2us,high=10us",
     # As fast as the generator can: overload.
@@ -26,14 +29,33 @@ PACED = tuple(kind for kind in KINDS if kind != "none")
 MTU_BYTES = 1500
 
 
+def check_kind(kind: str) -> None:
+    """Raise `UsageError` unless traffic of a kind can be sent at a rate."""
+    check_text("--traffic", kind)
+    if kind in PACED:
+        return
+    # Gaps of the generator's have parameters, or are those of several sources.
+    if not any(sign in kind for sign in ":+"):
+        raise UsageError(
+            f"--traffic {kind}: expected {', '.join(PACED)}, or gaps as of `parshall gen --gap`, such as bursts:size=64"
+        )
+    if "trace:" in kind:
+        raise UsageError(f"--traffic {kind}: gaps of a file are for `parshall gen`; give a distribution")
+    try:
+        _native.check_gaps(kind, 1e3)
+    except UsageError as error:
+        raise UsageError(f"--traffic: {error}") from None
+
+
 @dataclass(frozen=True)
 class Traffic:
     """A workload.
 
     Attributes
     ----------
-    kind : {"constant", "poisson", "bursts", "onoff", "random", "none"}
-        Distribution of the gaps; "none" sends as fast as it can, whatever the rate.
+    kind : str
+        Distribution of the gaps: one of `KINDS`, of which "none" sends as fast as it can, whatever the rate, or text as
+        of ``parshall gen --gap``, with a parameter.
     pps : float
         Mean rate, packets/s.
     sizes : str
@@ -51,7 +73,8 @@ class Traffic:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        check_choice("--traffic", self.kind, KINDS)
+        if self.kind != "none":
+            check_kind(self.kind)
         if not 0 < self.pps < 1e9:
             raise UsageError(f"--pps {self.pps:g}: expected a rate above 0")
         if not 1 <= self.flows <= 250:
@@ -63,7 +86,7 @@ class Traffic:
     @property
     def gap(self) -> str:
         """Distribution of the gaps, as ``parshall gen --gap``."""
-        return GAPS[self.kind]
+        return GAPS.get(self.kind, self.kind)
 
     @property
     def paced_pps(self) -> float | None:

@@ -191,7 +191,7 @@ def validate(
         raise UsageError(f"--repeats {repeats}: expected {STRETCHES_MIN} or more with --beside: one is a stretch each")
     if wrong := [load for load in loads if not 0 < load <= LOAD_MAX]:
         raise UsageError(f"validate: load {wrong[0]:g}: expected a share of the capacity above 0, at most {LOAD_MAX:g}")
-    fields = ("receive", "gro", "routes", "rules")
+    fields = ("receive", "gro", "routes", "rules", "destinations")
     setup = Setup(**{name: calibration.setup[name] for name in fields})
     sizes, flows = calibration.traffic["sizes"], calibration.traffic["flows"]
     first_beside = seed + _SEEDS_BETWEEN_REPEATS * repeats

@@ -1,6 +1,6 @@
 """A router of this kernel: latency and loss of each packet against load, beside predictions for the same workload."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from parshall.lab.run import Run
 from parshall.lab.study import WORKLOAD, Level
 from parshall.lab.table import BLOCK, verdict
 from parshall.router.calibration import Calibration
+from parshall.router.gateway_network import gateway, services
 from parshall.router.network import calibrated
 from parshall.router.prediction import QUANTILES, Prediction, ccdf, compare, latencies_ns, predict, single_queue
 
@@ -22,11 +23,15 @@ PACKETS, CALIBRATION = "packets.parquet", "here.toml"
 NETWORK, QUEUE = "calibrated network", "single queue"
 KINDS = ["constant", "poisson", "bursts", "onoff"]
 LOADS = [0.3, 0.6, 0.8]
+# Of the length of bursts, and of two sources at once; and the load at which packets hardly meet (3.5.6).
+BURSTS = ["poisson", "bursts:size=4", "bursts", "bursts:size=64", "mixed"]
+ALONE: Level = {"traffic": "random", "load": 0.17}
 DEFAULT: Level = {
     "receive": "rps",
     "traffic": "poisson",
     "load": 0.6,
     "routes": 4,
+    "destinations": 1,
     "rules": 0,
     "gro": True,
     "flows": 1,
@@ -42,16 +47,19 @@ _RUN_S = 11.0
 _MODEL_SEED = 1_000
 _END_S = 300.0
 _TRACE_PACKETS = 3_000
+# Of histograms over the logarithm.
+_LOG_BIN = 0.1
 
 
 def setting(level: Level, duration_s: float) -> Setting:
     """Return one measurement: the capacity first, then a calibration, then the load, in the same testbed."""
     words = ["--receive", level["receive"], "--traffic", level["traffic"], "--load", level["load"]]
-    words += ["--routes", level["routes"], "--rules", level["rules"], "--flows", level["flows"]]
+    words += ["--routes", level["routes"], "--destinations", level["destinations"], "--rules", level["rules"]]
+    words += ["--flows", level["flows"]]
     words += ["--sizes", level["sizes"]]
     words += [] if level["gro"] else ["--no-gro"]
     words += [] if level["tunnel"] == "none" else ["--tunnel", level["tunnel"]]
-    # A NAPI thread loses packets at the loads of a calibration, and a gateway has no model.
+    # A NAPI thread loses packets at the loads of a calibration, and the model of a gateway needs none.
     if level["receive"] == "rps" and level["tunnel"] == "none":
         words += ["--calibrate", "{directory}/" + CALIBRATION]
     words += ["--count", _QUICK_COUNT if duration_s < _QUICK_S else _COUNT, "-o", "{directory}/" + PACKETS, "--json"]
@@ -79,7 +87,11 @@ def single_queue_of(run: Run) -> Prediction:
 
 
 def network_of(run: Run) -> Prediction | None:
-    """Return the network that the same run calibrated; None when it did not, or was refused."""
+    """Return the network that the same run calibrated, or that of its gateway; None when it did not, or was refused."""
+    if run.level["tunnel"] != "none":
+        found = run.result("router")
+        known = services(found["capacity"], found["overload"])
+        return gateway(known) if known else None
     path = run.directory / CALIBRATION
     if not path.is_file():
         return None
@@ -176,21 +188,39 @@ def first_runs(table: Table, **levels: Any) -> list[Run]:
     return [by_load[load] for load in sorted(by_load)]
 
 
+def distribution(run: Run, panel: str) -> Iterator[pl.DataFrame]:
+    """Return the rows of the latency's complementary distribution of a run, measured and of each model."""
+    for name, side in sides(run).items():
+        latency_us, share = ccdf(latencies_ns(side))
+        yield pl.DataFrame({"x": latency_us, "y": share}).with_columns(line=pl.lit(name), panel=pl.lit(panel))
+
+
 def distributions(receive: str, traffic: str) -> Callable[[Table], pl.DataFrame]:
     """Return the function for the rows of the latency's complementary distribution."""
 
     def rows(table: Table) -> pl.DataFrame:
-        frames = []
-        for run in first_runs(table, **DEFAULT | {"receive": receive, "traffic": traffic, "load": LOADS}):
-            for name, side in sides(run).items():
-                latency_us, share = ccdf(latencies_ns(side))
-                panel = f"load {run.level['load']:.0%}"
-                frames.append(
-                    pl.DataFrame({"x": latency_us, "y": share}).with_columns(line=pl.lit(name), panel=pl.lit(panel))
-                )
+        runs = first_runs(table, **DEFAULT | {"receive": receive, "traffic": traffic, "load": LOADS})
+        frames = [frame for run in runs for frame in distribution(run, f"load {run.level['load']:.0%}")]
         return pl.concat(frames) if frames else pl.DataFrame()
 
     return rows
+
+
+def gateways(table: Table) -> pl.DataFrame:
+    """Return the rows of the same of security gateways, for the longest packets."""
+    frames = []
+    for tunnel in ("aes-gcm", "chacha20"):
+        for run in table.runs_where(**DEFAULT | {"tunnel": tunnel, "sizes": "1386"})[:1]:
+            frames += distribution(run, tunnel)
+    return pl.concat(frames) if frames else pl.DataFrame()
+
+
+def found_gateways(table: Table) -> str:
+    """Return the finding of both models of a gateway: the errors at each quantile."""
+    texts = []
+    for tunnel in table.levels("tunnel", **DEFAULT | {"tunnel": ["aes-gcm", "chacha20"], "sizes": "1386"}):
+        texts += errors_of(table, DEFAULT | {"tunnel": tunnel, "sizes": "1386"}, tunnel)
+    return f"Errors of the gateway's network and of the single queue, %: {'; '.join(texts)}." if texts else ""
 
 
 def traces(receive: str, traffic: str) -> Callable[[Table], pl.DataFrame]:
@@ -209,6 +239,43 @@ def traces(receive: str, traffic: str) -> Callable[[Table], pl.DataFrame]:
         return pl.concat(frames) if frames else pl.DataFrame()
 
     return rows
+
+
+def alone(table: Table) -> np.ndarray:
+    """Return the latencies of a run whose packets hardly meet, us, in the order of sending."""
+    runs = table.runs_where(**DEFAULT | ALONE)
+    return latencies_ns(packets(runs[0])) / 1e3 if runs else np.empty(0)
+
+
+def alone_trace(table: Table) -> pl.DataFrame:
+    """Return the rows of their trace."""
+    latency_us = alone(table)[:_TRACE_PACKETS]
+    return pl.DataFrame({"x": np.arange(len(latency_us), dtype=float), "y": latency_us})
+
+
+def alone_histogram(table: Table) -> pl.DataFrame:
+    """Return the rows of their histogram, whose bins are a tenth longer one than the other."""
+    latency_us = alone(table)
+    if not len(latency_us):
+        return pl.DataFrame()
+    bins = np.floor(np.log(np.maximum(latency_us, 1e-3)) / _LOG_BIN)
+    first = int(bins.min())
+    counts = np.bincount((bins - first).astype(int))
+    begins_us = np.exp(_LOG_BIN * (first + np.arange(len(counts) + 1)))
+    return pl.DataFrame({"x": begins_us, "y": np.append(100 * counts / len(latency_us), 0.0)})
+
+
+def found_alone(table: Table) -> str:
+    """Return what most packets take, and how many take much longer."""
+    latency_us = alone(table)
+    if not len(latency_us):
+        return ""
+    low, median, high = np.quantile(latency_us, [0.05, 0.5, 0.95])
+    late = 100 * float((latency_us > 4 * median).mean())
+    return (
+        f"Nine of ten packets take {low:,.1f} to {high:,.1f} us, half of them at most {median:,.1f}; {late:.2g} % take "
+        "more than four times as long as that."
+    )
 
 
 def found_latency(receive: str, traffic: str) -> Callable[[Table], str]:
@@ -239,6 +306,18 @@ def nearer(table: Table, **levels: Any) -> tuple[int, int]:
     return found, total
 
 
+def errors_of(table: Table, level: Level, name: str) -> list[str]:
+    """Return the text of the median errors of both models at a level; none where one of them has no prediction."""
+    pairs = []
+    for quantile in QUANTILES:
+        names = [f"{short}_p{100 * quantile:g}_error" for short in ("network", "queue")]
+        values = [table.values(each, **level) for each in names]
+        if all(values):
+            own, other = (float(np.median(each)) for each in values)
+            pairs.append(f"p{100 * quantile:g} {own:+.0f} and {other:+.0f}")
+    return [f"{name}: {', '.join(pairs)}"] if pairs else []
+
+
 def nearer_sentence(table: Table, **levels: Any) -> str:
     """Return the sentence of the errors of both models; empty without a calibrated network."""
     found, total = nearer(table, **levels)
@@ -246,15 +325,7 @@ def nearer_sentence(table: Table, **levels: Any) -> str:
         return ""
     texts = []
     for load in table.levels("load", **DEFAULT | levels | {"load": LOADS}):
-        pairs = []
-        for quantile in QUANTILES:
-            names = [f"{short}_p{100 * quantile:g}_error" for short in ("network", "queue")]
-            values = [table.values(name, **DEFAULT | levels | {"load": load}) for name in names]
-            if all(values):
-                own, other = (float(np.median(each)) for each in values)
-                pairs.append(f"p{100 * quantile:g} {own:+.0f} and {other:+.0f}")
-        if pairs:
-            texts.append(f"{load:.0%}: {', '.join(pairs)}")
+        texts += errors_of(table, DEFAULT | levels | {"load": load}, f"{load:.0%}")
     return (
         f"The calibrated network is nearer than the single queue in {found} of {total} quantiles; "
         f"errors of both, %: {'; '.join(texts)}."
@@ -295,7 +366,7 @@ def found_capacity(table: Table) -> str:
 
 def figures() -> list[Figure]:
     """Return the figures: distributions and traces of each kind of traffic, losses, factors."""
-    kinds = [(receive, traffic) for receive in ("rps", "threaded") for traffic in KINDS]
+    kinds = [(receive, traffic) for receive in ("rps", "threaded") for traffic in KINDS] + [("rps", "mixed")]
     drawn = [
         Figure(
             f"ccdf-{receive}-{traffic}",
@@ -328,6 +399,25 @@ def figures() -> list[Figure]:
     others = {name: value for name, value in DEFAULT.items() if name not in ("routes", "rules", "load")}
     return [
         *drawn,
+        Figure(
+            "alone-trace",
+            f"Latency of {_TRACE_PACKETS:,} packets that hardly meet (after Figures 3.7 and 3.8)",
+            rows=alone_trace,
+            x_title="packet, in the order of sending",
+            y_title="latency (us)",
+            is_log_y=True,
+            is_scatter=True,
+            finding=found_alone,
+        ),
+        Figure(
+            "alone-histogram",
+            "The same as a histogram (after Figures 3.7 and 3.8)",
+            rows=alone_histogram,
+            x_title="latency (us)",
+            y_title="packets (%)",
+            is_log_x=True,
+            is_stepped=True,
+        ),
         Figure("loss", "Loss against load", "offered", ["lost"], "receive", where=plain, finding=found_capacity),
         Figure(
             "routes",
@@ -338,11 +428,38 @@ def figures() -> list[Figure]:
             is_log_x=True,
         ),
         Figure(
+            "destinations",
+            "Rate under overload against the entries of a table of 100,000 routes that packets go to",
+            "destinations",
+            ["overload"],
+            where=others | {"rules": 0, "load": 0.6, "routes": 100_000, "destinations": [1, 1024, 65_536]},
+            is_log_x=True,
+        ),
+        Figure(
+            "bursts",
+            "Latency against the length of bursts",
+            "traffic",
+            ["p50", "p90"],
+            where=DEFAULT | {"traffic": BURSTS},
+            is_log_y=True,
+        ),
+        Figure(
             "rules",
             "Latency against the number of nftables rules",
             "rules",
             ["p50", "p90"],
             where=others | {"routes": 4, "load": 0.6},
+        ),
+        Figure(
+            "ccdf-gateway",
+            "Latency through a security gateway, Poisson gaps, load 60 %",
+            rows=gateways,
+            x_title="latency (us)",
+            y_title="share of packets above",
+            is_log_x=True,
+            is_log_y=True,
+            is_stepped=True,
+            finding=found_gateways,
         ),
         Figure(
             "tunnel",
@@ -449,7 +566,14 @@ study = Study(
         [
             *levels_with(receive=["rps", "threaded"], traffic=KINDS, load=LOADS),
             *levels_with(receive=["rps", "threaded"], load=[1.0, 1.2, 1.5]),
+            *levels_with(traffic=BURSTS),
+            *levels_with(traffic=["mixed"], load=LOADS),
+            *levels_with(**{name: [value] for name, value in ALONE.items()}),
             *levels_with(routes=[4, 64, 1024, 16_384, 100_000]),
+            *levels_with(routes=[100_000], destinations=[1024, 65_536]),
+            *levels_with(destinations=[4]),
+            *levels_with(routes=[1024], destinations=[1024]),
+            *levels_with(sizes=["imix"]),
             *levels_with(rules=[0, 10, 100]),
             *levels_with(gro=[False], receive=["rps", "threaded"]),
             *levels_with(flows=[3], load=LOADS),
@@ -499,8 +623,8 @@ study = Study(
         ),
         Statement(
             "Table 3-I",
-            "4 to 1024 routes: 15.44 to 17.41 us, 13 % longer",
-            compared("overload", {"routes": 1024}, 0.8, 1.0),
+            "4 to 1024 routes, packets to random ones: 15.44 to 17.41 us, 13 % longer",
+            compared("overload", {"routes": 1024, "destinations": 1024}, 0.8, 1.0, destinations=4),
         ),
         Statement("section 3.8.2", "overload starves what runs behind reception: live-lock", by_overload),
     ],

@@ -112,8 +112,8 @@ const whole = (value) => (value === null || value === undefined ? "-" : Number(v
 const nanoseconds = (means) => (means ? `${Math.round(means[0])} to ${Math.round(means[1])} ns` : "not measured");
 const percent = (share) => `${(100 * share).toFixed(1)} % of a CPU`;
 
-function cell(name, value) {
-  if (BYTE_COLUMNS.has(name)) return amount(value);
+function cell(name, value, mayLack) {
+  if (BYTE_COLUMNS.has(name)) return (mayLack ? "≥" : "") + amount(value);
   if (name.endsWith("_Mbps")) return rate(value);
   if (name === "rtt_ms") return value === null || value === undefined ? "-" : value.toFixed(2);
   if (typeof value === "number" && name !== "group") return whole(value);
@@ -236,7 +236,8 @@ function drawLines(news) {
     for (const [name, , isNumber, room] of columns) {
       const field = document.createElement("td");
       field.className = `${isNumber ? "number" : ""} ${room}`.trim();
-      field.textContent = cell(name, news.columns[name][index]);
+      const mayLack = BYTE_COLUMNS.has(name) && news.columns[`${name}_may_lack`][index];
+      field.textContent = cell(name, news.columns[name][index], mayLack);
       if (!isNumber) field.title = field.textContent;
       row.append(field);
     }

@@ -26,10 +26,37 @@ class ForwardingRouter(Router):
 
     routes: int = parameter(4, "routes", "size of the routing table")
     grain_scale: float = parameter(1.0, "", "factor of all grains: calibration B of 3.8.1 is 11.2 / 12.832")
+    fixed_us: str = parameter(
+        "", "us", "parts of grains that no clock changes, such as dmarx=1.2/ifeotx=0.4: I/O instructions (3.7.1)"
+    )
 
     def grain_us(self, grain: str) -> float:
         """Return a grain's time at 1 GHz."""
         return self.grain_scale * (GRAINS_US[grain] + (self.lookup_us() if grain == "ipintrq" else 0.0))
+
+    def grain_fixed_us(self, grain: str) -> float:
+        """Return the part of a grain's time that no clock changes."""
+        return self._fixed_us().get(grain, 0.0)
+
+    def _fixed_us(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for part in filter(None, self.fixed_us.split("/")):
+            grain, _, text = part.partition("=")
+            try:
+                number = float(text)
+            except ValueError:
+                number = math.nan
+            if grain not in GRAINS_US or grain in found or not 0 <= number <= self.grain_us(grain):
+                raise UsageError(
+                    f"fixed_us is {self.fixed_us!r}; expected parts of {', '.join(GRAINS_US)}, each once and from 0 to "
+                    "the time of its grain, such as dmarx=1.2/ifeotx=0.4"
+                )
+            found[grain] = number
+        return found
+
+    def grain_work(self, grain: str, share: float = 1.0) -> list[dict[str, Any]]:
+        """Return the service of a grain, or of a share of it."""
+        return self.work(share * self.grain_us(grain), fixed_us=share * self.grain_fixed_us(grain))
 
     def lookup_us(self) -> float:
         """Return the lookup time beyond that of a table of 4 routes, us at 1 GHz.
@@ -61,7 +88,7 @@ class BsdRouter(ForwardingRouter):
         self.add_reception(model, rings)
 
         def add_grain(grain: str, to: Any, capacity: int | None, port: int | str = "") -> None:
-            service = self.protocols() if grain == "ipintrq" else self.work(self.grain_us(grain))
+            service = self.protocols() if grain == "ipintrq" else self.grain_work(grain)
             limits = {"priority": PRIORITIES[grain], "capacity_packets": capacity}
             model.queue(f"{grain}{port}", "cpu", service, to, **limits)
 
@@ -76,7 +103,7 @@ class BsdRouter(ForwardingRouter):
 
     def protocols(self) -> list[dict[str, Any]]:
         """Return the service of the protocols layer."""
-        return self.work(self.grain_us("ipintrq"))
+        return self.grain_work("ipintrq")
 
 
 def _waits_for(queue: str) -> dict[str, Any]:

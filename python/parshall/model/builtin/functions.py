@@ -40,14 +40,14 @@ class BsdFunctions(ForwardingRouter):
             model.queue(
                 function,
                 "cpu",
-                self.work(self.grain_us(grain) * part),
+                self.grain_work(grain, part),
                 to,
                 priority=priority,
                 capacity_packets=None if capacity is None else getattr(self, capacity),
             )
         # The return through the protocols' functions, and the interrupt at the end of a transmission.
-        model.queue("return", "cpu", self.work(self.grain_us("ipreturn")), RESIDUE, priority=4)
-        model.queue("if_eotx", "cpu", self.work(self.grain_us("ifeotx")), RESIDUE, priority=2)
+        model.queue("return", "cpu", self.grain_work("ipreturn"), RESIDUE, priority=4)
+        model.queue("if_eotx", "cpu", self.grain_work("ifeotx"), RESIDUE, priority=2)
         service = transmission(self.link_mbps)
         model.queue("link", "link", service, [FORWARDED, "if_eotx"], capacity_packets=self.nic_packets)
         return model

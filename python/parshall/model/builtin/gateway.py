@@ -32,5 +32,5 @@ class SecurityGateway(BsdRouter):
         ):
             if value not in table:
                 raise UsageError(f"{name} is {value!r}; expected {', '.join(table)}")
-        fixed = self.grain_us("ipintrq") + AUTHENTICATION_US[self.authentication]
-        return self.work(fixed, CIPHERS_US_PER_BYTE[self.cipher])
+        packet_us = self.grain_us("ipintrq") + AUTHENTICATION_US[self.authentication]
+        return self.work(packet_us, CIPHERS_US_PER_BYTE[self.cipher], self.grain_fixed_us("ipintrq"))

@@ -49,9 +49,10 @@ class Router(Traffic):
             raise UsageError(f"ports is {self.ports}; expected 2 or more")
         return [flow % (self.ports - 1) + 1 for flow in range(len(self.sizes_bytes))]
 
-    def work(self, us: float, per_byte_us: float = 0.0) -> list[dict[str, Any]]:
-        """Return a service of the processor, from its time at 1 GHz."""
-        return [{"time_ns": us * 1e3, "per_byte_ns": per_byte_us * 1e3, "measured_at_mhz": REFERENCE_MHZ}]
+    def work(self, us: float, per_byte_us: float = 0.0, fixed_us: float = 0.0) -> list[dict[str, Any]]:
+        """Return a service of the processor, from its time at 1 GHz and the part of it that no clock changes."""
+        service = {"time_ns": (us - fixed_us) * 1e3, "per_byte_ns": per_byte_us * 1e3, "measured_at_mhz": REFERENCE_MHZ}
+        return [service | ({"fixed_ns": fixed_us * 1e3} if fixed_us else {})]
 
     def add_noise(self, model: Model) -> None:
         """Add the other work of the processor, with the highest priority."""

@@ -36,7 +36,7 @@ class RunToCompletion(ForwardingRouter):
         self.add_bus(model)
         self.add_reception(model, self.rings())
         for ring in rings:
-            service = self.work(sum(map(self.grain_us, GRAINS_US)))
+            service = self.work(sum(map(self.grain_us, GRAINS_US)), fixed_us=sum(map(self.grain_fixed_us, GRAINS_US)))
             model.queue(ring, "cpu", service, "dmatx", priority=1, capacity_packets=self.rx_ring)
         self.add_transmission(model, [FORWARDED])
         # Finished packets wait for the bus in one queue, which drops packets when it is full.

@@ -15,6 +15,9 @@ use super::{AnyDistribution, Constant, Distribution, DistributionError, Exponent
 use std::fmt;
 use std::sync::Arc;
 
+/// Maximum number of sources whose packets are superposed.
+const SOURCES_MAX: usize = 64;
+
 /// The gaps between successive packets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GapDistribution {
@@ -42,6 +45,8 @@ enum Shape {
     ParetoOnOff(ParetoOnOff),
     /// The gaps of a trace, repeated.
     Recorded(Arc<[f64]>),
+    /// The packets of several sources.
+    Superposed(Vec<GapDistribution>),
 }
 
 impl GapDistribution {
@@ -139,6 +144,30 @@ impl GapDistribution {
         Ok(Self::of(Shape::Recorded(gaps_ns.into())))
     }
 
+    /// The packets of several independent sources, each with its own gaps.
+    ///
+    /// # Errors
+    /// When there are none or more than 64, or one has no gaps.
+    pub fn superposed(sources: Vec<Self>) -> Result<Self, DistributionError> {
+        if sources.is_empty() || sources.len() > SOURCES_MAX {
+            return Err(DistributionError::parameter(
+                "superposed",
+                "number of sources",
+                sources.len().to_string(),
+                "1 to 64",
+            ));
+        }
+        if sources.iter().any(Self::is_none) {
+            return Err(DistributionError::parameter(
+                "superposed",
+                "one source",
+                "none",
+                "sources with gaps",
+            ));
+        }
+        Ok(Self::of(Shape::Superposed(sources)))
+    }
+
     fn of(shape: Shape) -> Self {
         Self { shape, scale: 1.0 }
     }
@@ -161,6 +190,9 @@ impl GapDistribution {
                 Shape::GeometricOnOff(sources) => sources.mean_gap_ns(),
                 Shape::ParetoOnOff(sources) => sources.mean_gap_ns(),
                 Shape::Recorded(gaps) => gaps.iter().sum::<f64>() / gaps.len() as f64,
+                Shape::Superposed(sources) => {
+                    1.0 / (sources.iter().map(|source| 1.0 / source.mean_gap_ns())).sum::<f64>()
+                }
             }
     }
 
@@ -183,6 +215,12 @@ impl GapDistribution {
                 mean_gap_ns * f64::from(bursts.size),
                 matches!(bursts.pause, AnyDistribution::Exponential(_)),
             ),
+            // Each keeps its share of the packets.
+            Shape::Superposed(sources) => {
+                let factor = mean_gap_ns / self.mean_gap_ns();
+                let scaled = |source: &Self| source.with_mean_gap_ns(factor * source.mean_gap_ns());
+                Self::superposed(sources.iter().map(scaled).collect::<Result<_, _>>()?)
+            }
             _ => Ok(Self {
                 shape: self.shape.clone(),
                 scale: self.scale * mean_gap_ns / self.mean_gap_ns(),
@@ -190,8 +228,8 @@ impl GapDistribution {
         }
     }
 
-    /// P(gap <= x ns), when a gap's distribution is known in closed form: None for on/off sources, whose
-    /// gaps are neither independent nor of a simple distribution.
+    /// P(gap <= x ns), when a gap's distribution is known in closed form: None for on/off sources and for several
+    /// sources, whose gaps are neither independent nor of a simple distribution.
     pub fn cdf(&self, x_ns: f64) -> Option<f64> {
         let x = x_ns / self.scale;
         match &self.shape {
@@ -201,7 +239,7 @@ impl GapDistribution {
                 let inside = f64::from(bursts.size - 1) * f64::from(x >= bursts.inside_ns);
                 Some((inside + bursts.pause.cdf(x)) / f64::from(bursts.size))
             }
-            Shape::GeometricOnOff(_) | Shape::ParetoOnOff(_) => None,
+            Shape::GeometricOnOff(_) | Shape::ParetoOnOff(_) | Shape::Superposed(_) => None,
             Shape::Recorded(gaps) => {
                 Some(gaps.iter().filter(|gap| **gap <= x).count() as f64 / gaps.len() as f64)
             }
@@ -241,11 +279,35 @@ impl GapDistribution {
                 pause.variance().sqrt() * bursts.sqrt() * self.scale / (count * self.mean_gap_ns())
             }
             Shape::GeometricOnOff(sources) => sources.mean_spread(count),
+            // In the time of so many packets, the variances of the numbers of packets add up.
+            Shape::Superposed(sources) => {
+                let packets = |source: &Self| count * self.mean_gap_ns() / source.mean_gap_ns();
+                let spreads = sources.iter().map(|source| {
+                    let own = packets(source);
+                    Some(own * source.mean_spread(own.round().max(1.0) as u64)?)
+                });
+                let spreads: Vec<f64> = spreads.collect::<Option<_>>()?;
+                spreads
+                    .iter()
+                    .map(|spread| spread * spread)
+                    .sum::<f64>()
+                    .sqrt()
+                    / count
+            }
         };
         Some(spread).filter(|spread| spread.is_finite())
     }
 
-    /// Starts a sequence of gaps; on/off sources start in the state that a packet sees.
+    /// How long the shape takes to repeat, on average, ns: where in this time several sources start is drawn.
+    fn mean_period_ns(&self) -> f64 {
+        match &self.shape {
+            Shape::Bursts(bursts) => self.mean_gap_ns() * f64::from(bursts.size),
+            _ => self.mean_gap_ns(),
+        }
+    }
+
+    /// Starts a sequence of gaps; on/off sources start in the state that a packet sees, several sources each at a
+    /// random time.
     pub fn start(&self, rng: &mut Rng) -> GapProcess {
         GapProcess::new(self, rng)
     }
@@ -279,6 +341,12 @@ impl fmt::Display for GapDistribution {
             Shape::GeometricOnOff(sources) => write!(formatter, "{sources}")?,
             Shape::ParetoOnOff(sources) => write!(formatter, "{sources}")?,
             Shape::Recorded(gaps) => write!(formatter, "trace of {} gaps", gaps.len())?,
+            Shape::Superposed(sources) => {
+                for (number, source) in sources.iter().enumerate() {
+                    let before = if number > 0 { " + " } else { "" };
+                    write!(formatter, "{before}{source}")?;
+                }
+            }
         }
         write!(formatter, ", mean gap {:.3} ns", self.mean_gap_ns())
     }

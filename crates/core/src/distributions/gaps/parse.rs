@@ -6,7 +6,7 @@ use crate::distributions::{AnyDistribution, DistributionError, Lognormal, Pareto
 
 const FORM: &str = "NAME:KEY=VALUE,..., for example poisson:mean=2us or bursts:size=8,period=1ms";
 const NAMES: &str = "none, fixed, poisson, uniform, erlang, hyperexponential, pareto, weibull, lognormal, bursts, onoff, \
-                     pareto-onoff, trace:FILE";
+                     pareto-onoff, trace:FILE, or several with + between them";
 
 impl GapDistribution {
     /// The distribution of a text. `mean_gap_ns` comes from a requested rate, and stretches the distribution;
@@ -17,10 +17,28 @@ impl GapDistribution {
     /// `bursts:size=8,inside=0,period=1ms,pause=constant|exponential` ·
     /// `onoff:sources=4,on=50,off=150,gap=4,slot=100ns` (periods in slots) ·
     /// `pareto-onoff:sources=16,on=1ms,off=3ms,on-shape=1.5,off-shape=1.5,gap=10us` · any [`AnyDistribution`] of times. Every time has its unit.
+    /// Several with ` + ` between them are sources that send at the same time, in the shares that their means give them;
+    /// where one has no mean of its own, each sends as many packets as another.
     ///
     /// # Errors
     /// When the text names no gap distribution, or a parameter is missing or outside its range.
     pub fn parse(text: &str, mean_gap_ns: Option<f64>) -> Result<Self, DistributionError> {
+        let sources = sources_of(text);
+        if sources.len() == 1 {
+            return Self::parse_one(text, mean_gap_ns);
+        }
+        let share_ns = mean_gap_ns.map(|mean_ns| mean_ns * sources.len() as f64);
+        let with_own = sources.iter().map(|each| Self::parse_one(each, None));
+        let found = with_own
+            .collect::<Result<Vec<_>, _>>()
+            .or_else(|error| match share_ns {
+                Some(_) => (sources.iter().map(|each| Self::parse_one(each, share_ns))).collect(),
+                None => Err(error),
+            })?;
+        Self::superposed(found)?.scaled_to(mean_gap_ns)
+    }
+
+    fn parse_one(text: &str, mean_gap_ns: Option<f64>) -> Result<Self, DistributionError> {
         let mut spec = Spec::parse(text, FORM)?;
         // Where the text needs no mean of its own, any will do: it is stretched below.
         let mean = |spec: &mut Spec| match spec.optional_time("mean")? {
@@ -86,6 +104,21 @@ impl GapDistribution {
             None => Ok(self),
         }
     }
+}
+
+/// The texts of the sources, which begin with a name: a plus sign before a digit is that of an exponent.
+fn sources_of(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut begin = 0;
+    for (at, _) in text.match_indices('+') {
+        let after = text[at + 1..].trim_start();
+        if after.starts_with(|next: char| next.is_ascii_alphabetic()) {
+            found.push(text[begin..at].trim());
+            begin = at + 1;
+        }
+    }
+    found.push(text[begin..].trim());
+    found
 }
 
 fn bursts(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GapDistribution, DistributionError> {

@@ -27,6 +27,8 @@ enum State {
         gaps: Arc<[f64]>,
         next: usize,
     },
+    /// The sources, each with the time until its next packet, ns; and the one that has sent the last.
+    Superposed(Vec<(GapProcess, f64)>, usize),
 }
 
 impl GapProcess {
@@ -44,6 +46,15 @@ impl GapProcess {
                 gaps: Arc::clone(gaps),
                 next: 0,
             },
+            Shape::Superposed(sources) => {
+                let started = sources.iter().map(|source| {
+                    let until_ns = rng.unit() * source.mean_period_ns();
+                    (source.start(rng), until_ns)
+                });
+                let mut sources: Vec<_> = started.collect();
+                let (first, _) = advance(&mut sources);
+                State::Superposed(sources, first)
+            }
         };
         Self {
             state,
@@ -72,7 +83,27 @@ impl GapProcess {
                 *next = (*next + 1) % gaps.len();
                 gap
             }
+            State::Superposed(sources, last) => {
+                let (source, until_ns) = &mut sources[*last];
+                *until_ns = source.next_gap_ns(rng);
+                let (next, gap) = advance(sources);
+                *last = next;
+                gap
+            }
         };
         (gap * self.scale).max(0.0)
     }
+}
+
+/// Goes to the next packet of several sources; returns whose it is, and the time to it. Of packets at one time the first
+/// source's comes first.
+fn advance(sources: &mut [(GapProcess, f64)]) -> (usize, f64) {
+    let untils = sources.iter().map(|(_, until_ns)| *until_ns).enumerate();
+    let (next, gap_ns) = untils
+        .min_by(|(_, one), (_, other)| one.total_cmp(other))
+        .expect("there is a source");
+    for (_, until_ns) in sources {
+        *until_ns -= gap_ns;
+    }
+    (next, gap_ns)
 }

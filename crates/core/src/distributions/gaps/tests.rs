@@ -31,6 +31,11 @@ fn every_distribution_has_its_documented_mean() {
         ("onoff:slot=100ns", 0.02),
         ("onoff:sources=1,slot=1us,on=10,off=1,gap=1", 0.01),
         ("pareto-onoff:sources=64,on-shape=1.9,off-shape=1.9", 0.05),
+        ("poisson:mean=1us + bursts:size=16,period=100us", 0.01),
+        (
+            "fixed:mean=1us+uniform:low=0,high=1e+1us + onoff:slot=1us",
+            0.02,
+        ),
     ];
     for (text, tolerance) in cases {
         let distribution = GapDistribution::parse(text, None).unwrap();
@@ -57,6 +62,9 @@ fn a_rate_scales_every_distribution() {
         "bursts:size=4,inside=10ns,period=1s",
         "onoff",
         "pareto-onoff",
+        "poisson + bursts:size=16",
+        "poisson:mean=1us + onoff:slot=1us",
+        "poisson:mean=1us + onoff",
     ] {
         let distribution = GapDistribution::parse(text, Some(1234.5)).unwrap();
         let expected_value = distribution.mean_gap_ns();
@@ -196,6 +204,7 @@ fn mean_spread_matches_the_spread_over_many_runs() {
         ("erlang:stages=4,mean=1us", 2000, 100, 0.1),
         ("bursts:size=8,period=1ms,pause=exponential", 2000, 800, 0.1),
         ("onoff:slot=100ns", 1000, 4000, 0.15),
+        ("fixed:mean=1us + erlang:stages=2,mean=3us", 2000, 400, 0.1),
         (
             "onoff:sources=1,on=10,off=90,gap=2,slot=100ns",
             1000,
@@ -230,6 +239,7 @@ fn equal_seeds_give_equal_gaps() {
         "onoff",
         "pareto-onoff",
         "bursts:size=2,pause=exponential",
+        "poisson + pareto-onoff",
     ] {
         let distribution = GapDistribution::parse(text, Some(100.0)).unwrap();
         assert_eq!(
@@ -271,6 +281,15 @@ fn messages_say_what_is_expected() {
         (
             "normal:mean=-5ns,deviation=1ns",
             "distribution gap: mean is -5; expected a finite number > 0",
+        ),
+        (
+            "poisson:mean=1us + none",
+            "distribution superposed: one source is none; expected sources with gaps",
+        ),
+        (
+            "poisson:mean=1us + bursts:size=8",
+            "\"bursts:size=8\": period is missing; expected NAME:KEY=VALUE,..., for example poisson:mean=2us or \
+             bursts:size=8,period=1ms",
         ),
         (
             "pareto:shape=1,mean=2us",
@@ -344,4 +363,64 @@ fn gaps_follow_the_distribution_function() {
             );
         }
     }
+}
+
+/// Poisson sources together are a Poisson source.
+#[test]
+fn poisson_sources_together_have_exponential_gaps() {
+    let text = "poisson:mean=2us + poisson:mean=3us + poisson:mean=6us";
+    let mut drawn = gaps(&GapDistribution::parse(text, None).unwrap(), 3, 50_000);
+    drawn.sort_by(f64::total_cmp);
+    for probability in [0.05, 0.5, 0.9, 0.99] {
+        let found = drawn[(probability * drawn.len() as f64) as usize];
+        let expected = -1000.0 * f64::ln(1.0 - probability);
+        assert!(
+            (found / expected - 1.0).abs() < 0.03,
+            "{probability}: {found}, {expected}"
+        );
+    }
+}
+
+/// Two sources of one period keep their distance, wherever they start.
+#[test]
+fn equal_gaps_together_alternate() {
+    let text = "fixed:mean=1us + fixed:mean=1us";
+    let drawn = gaps(&GapDistribution::parse(text, None).unwrap(), 3, 9);
+    assert!(
+        drawn.iter().all(|gap| (0.0..1000.0).contains(gap)),
+        "{drawn:?}"
+    );
+    for pair in drawn.windows(2) {
+        assert!((pair[0] + pair[1] - 1000.0).abs() < 1e-6, "{drawn:?}");
+    }
+}
+
+#[test]
+fn a_rate_gives_sources_equal_shares_or_those_of_their_means() {
+    for (text, share) in [
+        ("poisson + bursts:size=16", 0.5),
+        ("poisson + bursts:size=16,period=1s", 0.5),
+        ("poisson:mean=1us + bursts:size=16,period=48us", 0.25),
+    ] {
+        let drawn = gaps(
+            &GapDistribution::parse(text, Some(100.0)).unwrap(),
+            3,
+            160_000,
+        );
+        // Packets of a burst have no gap but the first.
+        let inside = drawn.iter().filter(|gap| **gap < 1e-6).count() as f64;
+        let found = inside * 16.0 / 15.0 / drawn.len() as f64;
+        assert!((found - share).abs() < 0.01, "{text}: {found}");
+    }
+}
+
+#[test]
+fn several_sources_may_be_64() {
+    let of = |sources: usize| vec!["poisson"; sources].join(" + ");
+    assert!(GapDistribution::parse(&of(64), Some(100.0)).is_ok());
+    let error = GapDistribution::parse(&of(65), Some(100.0)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "distribution superposed: number of sources is 65; expected 1 to 64"
+    );
 }
