@@ -161,15 +161,11 @@ study = Study(
             "measures the time of each stage"
         ),
         "Figure 3.10": "service times of the models are constants or independent: there is no correlation to show",
-        "Figure 3.11": (
-            "its measured router is not published: the study `router` holds models against one of this kernel"
-        ),
         "Figure 3.12": (
             "needs a processor whose clock can be set; the models scale all grains with it, but for the parts that "
             "`fixed_us` names"
         ),
         "Figure 3.13": "the first packets after others used the cache: needs a count of cycles for each packet",
-        "Table 3-I": "the models' grains were taken from it; the study `router` measures the same of this kernel",
         "Table 3-III": "the three flows that Figures 3.17 to 3.21 are computed for",
         "section 3.9": "its conclusions are those of the other sections",
     },
