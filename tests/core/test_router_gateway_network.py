@@ -63,5 +63,5 @@ def test_rates_that_do_not_tell_both_apart_give_no_model(capacity_pps: float, pp
 def test_the_softirq_takes_the_cpu_from_the_gateway() -> None:
     arrivals = pyarrow.table({"arrival_ns": [1_000_000, 1_003_000, 1_050_000]})
     left = gateway(Services(2_000, 8_000))(arrivals)
-    # 3 us: the second packet interrupts the first one's encryption for 2 us. The third meets nobody.
+    # The second packet comes 3 us later, and interrupts the encryption of the first for 2 us. The third meets no other.
     assert left.to_pylist() == [1_012_000, 1_020_000, 1_060_000]

@@ -20,7 +20,7 @@ from parshall.router.network import calibrated
 from parshall.router.prediction import QUANTILES, Prediction, ccdf, compare, latencies_ns, predict, single_queue
 
 PACKETS, CALIBRATION = "packets.parquet", "here.toml"
-NETWORK, QUEUE = "calibrated network", "single queue"
+NETWORK, QUEUE, GATEWAY = "calibrated network", "single queue", "network of the gateway"
 KINDS = ["constant", "poisson", "bursts", "onoff"]
 LOADS = [0.3, 0.6, 0.8]
 # Of the length of bursts, and of two sources at once; and the load at which packets hardly meet (3.5.6).
@@ -211,7 +211,10 @@ def gateways(table: Table) -> pl.DataFrame:
     frames = []
     for tunnel in ("aes-gcm", "chacha20"):
         for run in table.runs_where(**DEFAULT | {"tunnel": tunnel, "sizes": "1386"})[:1]:
-            frames += distribution(run, tunnel)
+            # Its parameters come from two rates, and from no calibration.
+            frames += [
+                frame.with_columns(pl.col("line").replace(NETWORK, GATEWAY)) for frame in distribution(run, tunnel)
+            ]
     return pl.concat(frames) if frames else pl.DataFrame()
 
 
@@ -254,7 +257,7 @@ def alone_trace(table: Table) -> pl.DataFrame:
 
 
 def alone_histogram(table: Table) -> pl.DataFrame:
-    """Return the rows of their histogram, whose bins are a tenth longer one than the other."""
+    """Return the rows of their histogram, each of whose bins is about a tenth longer than the one before."""
     latency_us = alone(table)
     if not len(latency_us):
         return pl.DataFrame()
