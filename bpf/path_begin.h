@@ -258,6 +258,8 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 		packet->reason = 0;
 		if (stage < STAGE_PAD)
 			packet->offset_ns[stage] = 0;
+		if (options.stages & BIT(STAGE_DATA_READY))
+			packet->offset_ns[STAGE_DATA_READY] = 0;
 		if (options.group == GROUP_COMMAND)
 			note_command(place, stage >= STAGE_LOCAL_OUT);
 		if (options.writes_records) {

@@ -288,6 +288,24 @@ static __always_inline void note_drop(const struct path_packet *packet)
 		count(&drops->followed[stage]);
 }
 
+/*
+ * Turns the low bits of the time at which the data of a packet was ready into a stage. The kernel may have freed the
+ * packet's sk_buff by then, because its data went to another one, and this program may be interrupted: so another packet
+ * may have got the place before the time is written. It began later. A time before the beginning is such a one.
+ */
+static __always_inline void take_ready_time(struct path_packet *packet)
+{
+	__u32 ready_ns = packet->offset_ns[STAGE_DATA_READY], past_ns = ready_ns - (__u32)packet->time_ns;
+
+	/* A segment has the beginning of its GSO packet, and is not delivered. */
+	if (!ready_ns || past_ns >> 31 || !(packet->seen & DELIVERING))
+		return;
+	packet->offset_ns[STAGE_DATA_READY] = past_ns;
+	packet->seen |= BIT(STAGE_DATA_READY);
+	if (packet->last_stage < STAGE_DATA_READY)
+		packet->last_stage = STAGE_DATA_READY;
+}
+
 /* How a packet ends, for end_packet: the code path if its stages do not decide it, its last stage, and for which reason. */
 #define END(otherwise, stage, reason) ((__u64)(reason) << 32 | (stage) << 8 | (otherwise))
 #define END_AS(otherwise) END(otherwise, STAGE_PAD, 0)
@@ -311,6 +329,8 @@ __noinline int end_packet(__u32 place, __u64 tag, __u64 end, __u32 marks, __u32 
 		return 0;
 	if (packet->is_ignored)
 		goto free;
+	if (options.stages & BIT(STAGE_DATA_READY))
+		take_ready_time(packet);
 	packet->seen |= marks;
 	if (end >> 32)
 		packet->reason = end >> 32;

@@ -68,7 +68,7 @@ struct path_packet {
 	__u8 is_ignored;    /* FILTERED or THINNED */
 	__u8 stacked_bytes; /* low bits of its length when it was STACKED */
 	__u32 reason;
-	__u32 offset_ns[EVEN(STAGE_PAD)];
+	__u32 offset_ns[EVEN(STAGE_PAD)]; /* of STAGE_DATA_READY until the end: low bits of that time; 0: it was not */
 };
 
 /* User space sets max_entries to 1 << table_bits, see place_of(). */

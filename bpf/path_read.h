@@ -63,16 +63,12 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 	skb = now ? ready_packet(now, sk, &begun_ns) : 0;
 	if (!skb)
 		return 0;
-	packet = find_packet((const void *)skb, &place);
-	if (!packet || packet->is_ignored || packet->time_ns != begun_ns ||
-	    packet->seen & BIT(STAGE_DATA_READY))
-		return 0;
+	/* Before the packet is looked up: see take_ready_time(). */
 	fresh.ready_ns = bpf_ktime_get_ns();
-	if (fresh.ready_ns < packet->time_ns)
-		return 0; /* begun anew meanwhile on another CPU */
-	packet->offset_ns[STAGE_DATA_READY] = fresh.ready_ns - packet->time_ns;
-	packet->seen |= BIT(STAGE_DATA_READY);
-	packet->last_stage = STAGE_DATA_READY;
+	packet = find_packet((const void *)skb, &place);
+	if (!packet || packet->is_ignored || packet->time_ns != begun_ns || packet->offset_ns[STAGE_DATA_READY])
+		return 0;
+	packet->offset_ns[STAGE_DATA_READY] = (__u32)fresh.ready_ns;
 	if (options.group == GROUP_COMMAND || options.cgroup_id) {
 		identity = bpf_map_lookup_elem(&path_identities, &place);
 		if (!identity)
