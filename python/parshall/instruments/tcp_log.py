@@ -20,6 +20,7 @@ from parshall.errors import ParshallError, UsageError, printable
 from parshall.host.first_use import imported
 from parshall.host.ledger_text import Ledger, shown_html, shown_lines
 from parshall.host.quantities import many
+from parshall.host.rows import table_of
 from parshall.host.shown import html_lines, html_table, text_table
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ class Log:
             Shape (listeners, 19), in ascending order of ``listener``; docs/formats/tcp-log.md describes each column.
             Logs before 1.3 have none.
         """
-        return _table(json.loads(self._reader.listeners), _LISTENER_COLUMNS)
+        return table_of(json.loads(self._reader.listeners), _LISTENER_COLUMNS)
 
     @cached_property
     def retransmissions(self) -> pa.Table:
@@ -314,7 +315,7 @@ class Log:
             }
             for gap in json.loads(self._reader.gaps)
         ]
-        return _table(rows, _GAP_COLUMNS)
+        return table_of(rows, _GAP_COLUMNS)
 
     @cached_property
     def thinning(self) -> pa.Table:
@@ -327,7 +328,7 @@ class Log:
             a power of two, or 0: no packets are observed; ``cost_share``, what the log cost since the row before, as a
             share of one CPU. Empty without a budget.
         """
-        return _table(json.loads(self._reader.thinning), _THINNING_COLUMNS)
+        return table_of(json.loads(self._reader.thinning), _THINNING_COLUMNS)
 
     def estimates(self, window_s: float = 10.0, begin_ns: int | None = None) -> "polars.DataFrame":
         """Return bytes, retransmissions and round-trip times in equal spans of time, with intervals.
@@ -409,11 +410,6 @@ class Log:
         if find_spec("pandas") is None:
             raise UsageError("to_pandas: pandas is not installed; install it: pip install pandas; or take to_polars")
         return self.records.to_pandas()
-
-
-def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    # Arrow imports pandas to look at a list, even at an empty one, which takes longer than all else here.
-    return pa.Table.from_pylist(rows, schema=schema) if rows else pa.Table.from_batches([], schema)
 
 
 def _most_packets(flows: pa.Table, count: int) -> list[dict[str, Any]]:
