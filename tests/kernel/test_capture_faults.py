@@ -153,7 +153,7 @@ def test_a_wrong_request_is_refused_in_one_line(
     assert len(errors) < 500
 
 
-@pytest.mark.parametrize("load", ["memcpy:50", "zlib:3"])
+@pytest.mark.parametrize("load", ["memcpy:50", "zlib:3,memcpy:2"])
 def test_work_on_each_packet_changes_no_packet(place: Place, until: Any, tmp_path: Path, load: str) -> None:
     file = tmp_path / "x.pcapng"
     arguments = ["--direction", "in", "--load", load, "-w", file]
@@ -164,10 +164,12 @@ def test_work_on_each_packet_changes_no_packet(place: Place, until: Any, tmp_pat
     assert numbers_of(file) == list(range(100))
 
 
-@pytest.mark.parametrize("load", ["memcpy", "memcpy:-1", "memcpy:1000000", "zlib:10", "gzip:3", "memcpy:٣"])
+@pytest.mark.parametrize(
+    "load", ["memcpy", "memcpy:-1", "memcpy:1000000", "zlib:10", "gzip:3", "memcpy:٣", "zlib:3,", "zlib:3,tar"]
+)
 def test_wrong_work_is_refused(refuse: Callable[..., str], tmp_path: Path, load: str) -> None:
     errors = refuse("-i", "lo", "--load", load, "-w", str(tmp_path / "x.pcapng"))
-    assert errors.startswith(f"--load {load}: expected memcpy:N (up to 100000) or zlib:LEVEL (0 to 9)")
+    assert errors.startswith(f"--load {load}: expected memcpy:N (up to 100000), zlib:LEVEL (0 to 9), or both")
 
 
 def test_an_invalid_filter_is_reported_with_its_column_and_the_ring_continues(

@@ -324,7 +324,8 @@ def test_a_study_of_a_router_has_files_and_figures_of_its_own(tmp_path: Path) ->
 # Some levels of every built-in study that needs traffic: each kind of program once.
 LEVELS: dict[str, list[dict[str, Any]]] = {
     "siftr": [{"logging": "both", "ppl": 10, "flows": 2}, {"logging": "attached", "flows": 1}],
-    "ttprobe": [{"path": "100 Mbit/s, 6 ms", "method": "both"}, {"path": "1 Gbit/s", "method": "polled"}],
+    "ttprobe": [{"path": "100 Mbit/s, 6 ms", "method": "both"}, {"path": "1 Gbit/s", "method": "polled"},
+        {"path": "short flows of 100 Mbit/s", "method": "events"}],
     "ffpf": [
         {"method": method, "rate": "100M", "snaplen": 100, "applications": 2}
         for method in ("tcpdump on the ring", "tcpdump", "our readers", "TPACKET_V3")
@@ -343,6 +344,7 @@ LEVELS: dict[str, list[dict[str, Any]]] = {
             ("zlib 3", "ring", 2),
             ("pipe to gzip", "ring", 2),
             ("headers to disk", "ring", 2),
+            ("all of these", "ring", 2),
         )
     ],
     "generator": [{"sizes": "distribution of the thesis", "gap": 20_000}],

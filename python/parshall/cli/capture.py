@@ -86,7 +86,9 @@ def command(
     ] = "ring",
     load: Annotated[
         str | None,
-        typer.Option("--load", metavar="memcpy:N|zlib:LEVEL", help="Work on each packet, to simulate its analysis"),
+        typer.Option(
+            "--load", metavar="memcpy:N|zlib:LEVEL[,...]", help="Work on each packet, to simulate its analysis"
+        ),
     ] = None,
     metrics: options.MetricsAddress = None,
     otlp: options.Otlp = None,

@@ -110,6 +110,8 @@ _ENDS_WITH_PARENT = ("--pdeathsig", "KILL", "--", "/bin/sh", "-c", '[ "$PPID" = 
 
 # What a whole process group gets, from a terminal or from who ends it.
 _OF_TERMINALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Times that a program is started again when they ended it: someone who holds Ctrl-C makes tens of them.
+_STARTS_MAX = 100
 
 
 def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
@@ -134,7 +136,9 @@ def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
     _check(words[0], options)
     line = [setpriv, *_ENDS_WITH_PARENT, str(os.getpid()), *words]
     program = Program(line, **options)
-    while options.get("process_group") == 0 and _ended_before_it_began(program):
+    for _ in range(_STARTS_MAX):
+        if options.get("process_group") != 0 or not _ended_before_it_began(program):
+            break
         program.wait()
         program = Program(line, **options)
     program.args = words

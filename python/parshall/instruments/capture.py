@@ -127,7 +127,7 @@ class Output:
         When a new file begins, and which files stay.
     load : str, optional
         Work on each packet before it is written, which stands for its analysis: ``memcpy:N`` copies it N times,
-        ``zlib:LEVEL`` compresses it, and discards the result.
+        ``zlib:LEVEL`` compresses it, and discards the result; both with a comma between them.
     """
 
     path: str | os.PathLike[str] | None
@@ -156,16 +156,20 @@ class Output:
             "format": self.format,
             "compression": self.compress,
             "rotation": self.rotation.request(),
-            "load": _load(self.load),
+            "loads": _loads(self.load),
         }
 
 
-def _load(text: str | None) -> dict[str, int] | None:
+def _loads(text: str | None) -> list[dict[str, int]]:
     """Return the work on each packet as the Rust side takes it."""
     if text is None:
-        return None
+        return []
     check_text("--load", text)
-    name, _, number = text.partition(":")
+    return [_load(text, one) for one in text.split(",")]
+
+
+def _load(text: str, one: str) -> dict[str, int]:
+    name, _, number = one.partition(":")
     maximum = _LOADS.get(name)
     if (
         maximum is None
@@ -173,7 +177,8 @@ def _load(text: str | None) -> dict[str, int] | None:
         or len(number) > len(str(maximum))
         or int(number) > maximum
     ):
-        raise UsageError(f"--load {text}: expected memcpy:N (up to {_LOADS['memcpy']}) or zlib:LEVEL (0 to 9)")
+        expected = f"memcpy:N (up to {_LOADS['memcpy']}), zlib:LEVEL (0 to 9), or both with a comma"
+        raise UsageError(f"--load {text}: expected {expected}")
     return {name: int(number)}
 
 

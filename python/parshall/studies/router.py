@@ -585,10 +585,12 @@ study = Study(
     ),
     quick_levels=distinct(
         [
-            *levels_with(receive=["rps", "threaded"], load=LOADS),
+            *levels_with(load=LOADS),
+            *levels_with(receive=["threaded"]),
             *levels_with(traffic=["bursts"]),
-            *levels_with(rules=[100]),
-            *levels_with(tunnel=["none", "aes-gcm"], sizes=["1386"]),
+            *levels_with(tunnel=["none", "aes-gcm"], sizes=["64", "1386"]),
+            *levels_with(destinations=[4]),
+            *levels_with(routes=[1024], destinations=[1024]),
         ]
     ),
     units={"load": "share of the capacity"},

@@ -254,6 +254,7 @@ study = Study(
         *grid(logging=["none"], flows=[1, 100]),
         *grid(logging=["attached"], flows=[1]),
         *grid(logging=["sender"], ppl=[1, 10, 100], flows=[1, 100]),
+        *grid(logging=["sender"], ppl=[50], flows=[1]),
         *grid(logging=["receiver", "both"], ppl=[1], flows=[1, 100]),
     ],
     units={"ppl": "packets"},

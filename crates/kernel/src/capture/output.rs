@@ -27,8 +27,8 @@ pub struct Output {
     pub subscription: Subscription,
     /// Where that goes.
     pub target: Target,
-    /// Work on each packet before it is written.
-    pub load: Option<Load>,
+    /// Work on each packet before it is written, in this order.
+    pub loads: Vec<Load>,
 }
 
 /// One subscriber of ours, as it is requested.
@@ -48,8 +48,8 @@ pub struct OutputRequest {
     pub compression: Option<Compression>,
     /// When a new file begins, and which stay.
     pub rotation: Rotation,
-    /// See [`Output::load`].
-    pub load: Option<LoadRequest>,
+    /// See [`Output::loads`].
+    pub loads: Vec<LoadRequest>,
 }
 
 impl OutputRequest {
@@ -74,7 +74,7 @@ impl OutputRequest {
                 snaplen: self.snaplen,
             },
             target,
-            load: self.load.map(Load::from),
+            loads: self.loads.into_iter().map(Load::from).collect(),
         }
     }
 }
@@ -97,7 +97,7 @@ pub(super) struct Opened {
     /// Until its file has begun.
     target: Option<OpenTarget>,
     pub(super) sink: Option<Sink>,
-    load: Option<Load>,
+    loads: Vec<Load>,
     /// Packets that its sink has been given.
     pub(super) packets: u64,
     /// The reader of its pipe has closed it: what still comes is counted as unwritten.
@@ -119,7 +119,7 @@ impl Opened {
         control: &Control<CaptureProgress>,
         failure: &mut Option<CaptureError>,
     ) {
-        if let Some(load) = &mut self.load {
+        for load in &mut self.loads {
             load.work(packet.captured);
         }
         if let Some(sink) = &mut self.sink
@@ -167,7 +167,7 @@ impl Opened {
         Ok(Self {
             target: Some(output.target.open(is_stopping)?),
             sink: None,
-            load: output.load,
+            loads: output.loads,
             subscription: output.subscription,
             file,
             packets: 0,
