@@ -32,6 +32,7 @@ TCP_REPAIR, TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ, TCP_RECEIVE_QUEUE, TCP_SEND_QUEUE =
 TCP_REPAIR_OPTIONS, TCP_REPAIR_WINDOW, TCPOPT_MAXSEG, TCPOPT_WINDOW, WINDOW_BYTES = 22, 29, 2, 3, 1 << 16
 DATAGRAMS, FRAGMENTS, PAYLOAD_BYTES = 50, 3, 4000
 # Of IPv6 the fragment header names the protocol.
+NO_PORTS = {4: "UdpNoPorts", 6: "Udp6NoPorts"}
 ONLY_FRAGMENTS = {4: "ip proto 17", 6: "ip6[6] = 44"}
 
 
@@ -55,7 +56,7 @@ def grown(before, after, name):
 
 
 @pytest.fixture
-def two(request, bed):
+def two(request, bed, until):
     """Two hosts whose neighbours are known, the receiver's address, the version of IP, and their interfaces."""
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right, backend="veth")
@@ -65,6 +66,8 @@ def two(request, bed):
             host.run(["ip", "addr", "add", f"fd00:77::{number}/64", "dev", link.interface(host), "nodad"])
         address = "fd00:77::2"
     send(left, address, 1, payload_bytes=10)
+    # Until the neighbour has answered, datagrams wait.
+    until("the first datagram came", lambda: counters(right)[NO_PORTS[request.param]] == 1)
     interfaces = link.interface(left), link.interface(right)
     return left, right, address, request.param, interfaces
 
@@ -103,13 +106,16 @@ def test_a_datagram_of_fragments_is_delivered_once(two, tmp_path, log):
 
 
 @BOTH
-def test_a_datagram_of_fragments_is_dropped_once(two, tmp_path, log):
+def test_a_datagram_of_fragments_is_dropped_once(two, tmp_path, until, log):
     """At a closed port, and where the receiver's buffer is full."""
     left, right, address, version, _ = two
     before = counters(right)
     options = {"stages": ALL_STAGES if log else None, "filter": ONLY_FRAGMENTS[version]}
     with measured(tmp_path, right, options, log=log) as found:
         send(left, address, DATAGRAMS)
+        # What still waits for its CPU would come to the socket that opens next.
+        no_ports = NO_PORTS[version]
+        until("all came", lambda: grown(before, counters(right), no_ports) == DATAGRAMS, seen=lambda: counters(right))
         with socket_at(right, "::" if version == 6 else "0.0.0.0", socket.SOCK_DGRAM) as receiver:
             receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20_000)
             receiver.bind(("::" if version == 6 else "0.0.0.0", PORT))
