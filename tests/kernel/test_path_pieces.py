@@ -75,7 +75,8 @@ def two(request, bed, until):
             send(left, address, 1, payload_bytes=10)
         return counters(right)[NO_PORTS[request.param]] >= 1
 
-    until("a datagram came", is_known, seen=lambda: (neighbour(), counters(right)))
+    send(left, address, 1, payload_bytes=10)
+    until("a datagram came", is_known, seen=neighbour)
     interfaces = link.interface(left), link.interface(right)
     return left, right, address, request.param, interfaces
 
