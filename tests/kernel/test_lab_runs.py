@@ -325,7 +325,7 @@ def test_a_study_of_a_router_has_files_and_figures_of_its_own(tmp_path: Path) ->
 LEVELS: dict[str, list[dict[str, Any]]] = {
     "siftr": [{"logging": "both", "ppl": 10, "flows": 2}, {"logging": "attached", "flows": 1}],
     "ttprobe": [{"path": "100 Mbit/s, 6 ms", "method": "both"}, {"path": "1 Gbit/s", "method": "polled"},
-        {"path": "short flows of 100 Mbit/s", "method": "events"}],
+        {"path": "100 Mbit/s", "method": "events"}],
     "ffpf": [
         {"method": method, "rate": "100M", "snaplen": 100, "applications": 2}
         for method in ("tcpdump on the ring", "tcpdump", "our readers", "TPACKET_V3")

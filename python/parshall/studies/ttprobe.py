@@ -20,52 +20,41 @@ from parshall.lab import (
     Table,
     grid,
     iperf3,
-    open_flows,
     parshall,
     tcp_log,
 )
-from parshall.lab import flows as short_flows
 from parshall.lab.run import Run
 from parshall.lab.table import BLOCK, verdict
 
 PORT = 5201
-POLL = [sys.executable, "-P", "-m", "parshall.lab.poll", "--interval", "1ms"]
+POLL = [sys.executable, "-P", "-m", "parshall.lab.poll", "--port", str(PORT), "--interval", "1ms"]
 BEGINNING_MS = 30
 SHAPED, FAST = "100 Mbit/s, 6 ms", "1 Gbit/s"
-# On the same link as `FAST`: a tenth of its bytes, in one flow or in flows that begin at random times.
-SLOW, SHORT = "100 Mbit/s", "short flows of 100 Mbit/s"
+# On the same link as `FAST`, a tenth of its bytes.
+SLOW = "100 Mbit/s"
 BOTH = {"path": SHAPED, "method": "both"}
 EVERY_PACKET, EVERY_MS = "at every packet", "every millisecond"
 
 
-def workload(level: dict, duration_s: float) -> list[Program]:
-    """Return the programs that send."""
-    if level["path"] == SHORT:
-        return open_flows("receiver", "sender", duration_s, 100e6)
-    rate = {FAST: ["--bitrate", "1G"], SLOW: ["--bitrate", "100M"]}.get(level["path"], [])
-    return iperf3("sender", "receiver", duration_s, "--congestion", "cubic", *rate)
-
-
 def setting(level: dict, duration_s: float) -> Setting:
-    """Return two hosts; flows, polled, logged at every packet, or both at once."""
+    """Return two hosts; one flow, polled, logged at every packet, or both at once."""
     options = {"rate_bps": 100e6, "delay_ms": 3, "queue_packets": 100} if level["path"] == SHAPED else {}
-    port = short_flows.PORT if level["path"] == SHORT else PORT
-    poll = [*POLL, "--port", str(port), "-o", "{directory}/polled.csv"]
     instruments = {
-        "events": [tcp_log("sender", "--port", port, name="events", is_kept=True)],
-        "polled": [Program("polled", "sender", poll, ready="started")],
+        "events": [tcp_log("sender", "--port", PORT, name="events", is_kept=True)],
+        "polled": [Program("polled", "sender", [*POLL, "-o", "{directory}/polled.csv"], ready="started")],
         "none": [],
     }
     chosen = (
         [*instruments["events"], *instruments["polled"]] if level["method"] == "both" else instruments[level["method"]]
     )
+    rate = {FAST: ["--bitrate", "1G"], SLOW: ["--bitrate", "100M"]}.get(level["path"], [])
     return Setting(
         hosts=[Host("sender", cpu=0), Host("receiver", cpu=-1)],
         links=[Link("sender", "receiver", **options)],
         programs=[
             *chosen,
             parshall("sender", "cpu", "--interval", "100ms", "--all"),
-            *workload(level, duration_s),
+            *iperf3("sender", "receiver", duration_s, "--congestion", "cubic", *rate),
         ],
         duration_s=duration_s,
     )
@@ -201,9 +190,9 @@ def cost(table: Table) -> Finding:
 
 
 def traffic(table: Table) -> Finding:
-    """What a log costs with a tenth of the bytes, and with short flows."""
+    """What a log costs with a tenth of the bytes."""
     level = {"method": "events"}
-    found = table.judge(
+    return table.judge(
         "cost",
         {"path": SLOW, **level},
         {"path": FAST, **level},
@@ -213,8 +202,6 @@ def traffic(table: Table) -> Finding:
         what=f"CPU time of the log with its hooks, {SLOW} -> {FAST}",
         reason="the log costs as much with a tenth of the packets",
     )
-    short = table.mean("cost", path=SHORT, **level)
-    return replace(found, measured=f"{found.measured}; {SHORT}: {short:,.1f} % of a CPU")
 
 
 study = Study(
@@ -223,7 +210,7 @@ study = Study(
     question=(
         "One CUBIC flow at 100 Mbit/s and 6 ms round-trip time is polled every millisecond and logged at every packet "
         "at once: how many samples does each have, and which changes of the congestion window does polling miss? At "
-        "1 Gbit/s, the CPU usage of each is compared, and that of events with other traffic."
+        "1 Gbit/s, the CPU usage of each is compared, and that of events with a tenth of the traffic."
     ),
     document="R. Al-Saadi: ttprobe v0.1, packet-driven TCP stack statistics gathering for TEACUP, 2015",
     setting=setting,
@@ -232,7 +219,7 @@ study = Study(
     levels=[
         BOTH,
         *grid(path=[FAST], method=["none", "polled", "events"]),
-        *grid(path=[SLOW, SHORT], method=["none", "events"]),
+        *grid(path=[SLOW], method=["none", "events"]),
     ],
     control_level=BOTH,
     duration_s=60,
