@@ -291,7 +291,8 @@ static __always_inline void note_drop(const struct path_packet *packet)
 /*
  * Turns the low bits of the time at which the data of a packet was ready into a stage. The kernel may have freed the
  * packet's sk_buff by then, because its data went to another one, and this program may be interrupted: so another packet
- * may have got the place before the time is written. It began later. A time before the beginning is such a one.
+ * may have got the place before the time is written. It began later. A time before the beginning is such a one, and so is
+ * one more than 2.1 s behind it: of 32 bits, half are for each side.
  */
 static __always_inline void take_ready_time(struct path_packet *packet)
 {

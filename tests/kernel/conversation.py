@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,6 +58,23 @@ def connection(client: Any, server: Any, address: str, port: int) -> Iterator[tu
             passive.shutdown(socket.SHUT_WR)
             while active.recv(65536):
                 pass
+
+
+def transfer_for(source: socket.socket, sink: socket.socket, seconds: float) -> None:
+    """Send from one socket to the other for some seconds, on the last CPU, and read until the end of the stream."""
+    end_s = time.monotonic() + seconds
+
+    def send() -> None:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        while time.monotonic() < end_s:
+            source.sendall(bytes(1 << 16))
+        source.shutdown(socket.SHUT_WR)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    while sink.recv(1 << 20):
+        pass
+    sending.join()
 
 
 def transfer(source: socket.socket, sink: socket.socket, payload_bytes: int) -> None:

@@ -1,17 +1,13 @@
 """Programs of `path` that stop for a while at their narrowest place: what they write then may be of another packet."""
 
-import os
 import platform
-import socket
 import subprocess
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-from conversation import connection
+from conversation import connection, transfer_for
 from path_run import check_balance
 from test_compilers import COMPILERS, GIVEN
 
@@ -76,19 +72,7 @@ def test_the_time_of_ready_data_is_not_that_of_the_packet_that_took_its_place(
     address = bed.link(sender, reader).address(reader)
     profile = PathProfile(tmp_path / "log", netns=reader.namespace, stages=STAGES, packets_max=1024)
     with connection(sender, reader, address, 9009) as (active, passive):
-        end_s = time.monotonic() + SENDING_S
-
-        def send() -> None:
-            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-            while time.monotonic() < end_s:
-                active.sendall(bytes(65536))
-            active.shutdown(socket.SHUT_WR)
-
-        sending = threading.Thread(target=send)
-        sending.start()
-        while passive.recv(1 << 20):
-            pass
-        sending.join()
+        transfer_for(active, passive, SENDING_S)
     check_balance(profile.stop().ledger)
     packets = PathLog(tmp_path / "log").packets
     ready = packets.filter(pc.and_(pc.is_valid(packets["tcp_receive_ns"]), pc.is_valid(packets["data_ready_ns"])))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
-from conversation import connection, socket_at, transfer
+from conversation import connection, socket_at, transfer, transfer_for
 from middle_box import real_time
 from path_run import Measurement, check_balance, slow_queue
 from router import Router
@@ -218,19 +218,7 @@ def test_data_is_ready_after_its_packet_was_received(bed, tmp_path):
     address = bed.link(sender, reader).address(reader)
     with measured(tmp_path, reader, {"stages": READING}) as found:
         with connection(sender, reader, address, 9009) as (active, passive):
-            end_s = time.monotonic() + 1
-
-            def send():
-                os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-                while time.monotonic() < end_s:
-                    active.sendall(bytes(65536))
-                active.shutdown(socket.SHUT_WR)
-
-            sending = threading.Thread(target=send)
-            sending.start()
-            while passive.recv(1 << 20):
-                pass
-            sending.join()
+            transfer_for(active, passive, 1.0)
     packets = found["log"].packets
     both = packets.filter(pc.and_(pc.is_valid(packets["tcp_receive_ns"]), pc.is_valid(packets["data_ready_ns"])))
     assert both.num_rows > 1000

@@ -26,7 +26,8 @@ pub struct Injected {
 }
 
 /// Equal frames that threads sent at the same time. The hook sees each in the call that sends it, but which packet is of
-/// which call is not known: a run has as many packets as calls.
+/// which call is not known: a run has as many packets as calls. Of a run that goes on, frames that the ring lost are not
+/// known: as many equal frames of others, sent at that time, are taken for them.
 struct Run {
     number: u64,
     /// From the begin of the first call to the end of the last.
@@ -174,8 +175,8 @@ mod tests {
         let injected = Injected::default();
         let frame = [7; 100];
         let time_ns = sent(&injected, &frame);
-        // With a shorter snapshot length.
         assert!(injected.contains(time_ns, 100, &frame));
+        // With a shorter snapshot length.
         assert!(injected.take(time_ns, 100, &frame[..20]));
         assert!(!injected.take(time_ns, 100, &frame));
         assert!(injected.is_empty());

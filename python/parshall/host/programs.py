@@ -110,7 +110,7 @@ _ENDS_WITH_PARENT = ("--pdeathsig", "KILL", "--", "/bin/sh", "-c", '[ "$PPID" = 
 
 # What a whole process group gets, from a terminal or from who ends it.
 _OF_TERMINALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Times that a program is started again when they ended it: someone who holds Ctrl-C makes tens of them.
+# Times that a program is started again when they ended it, so that a storm of them ends, too.
 _STARTS_MAX = 100
 
 
@@ -136,9 +136,9 @@ def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
     _check(words[0], options)
     line = [setpriv, *_ENDS_WITH_PARENT, str(os.getpid()), *words]
     program = Program(line, **options)
-    for _ in range(_STARTS_MAX):
-        if options.get("process_group") != 0 or not _ended_before_it_began(program):
-            break
+    starts_left = _STARTS_MAX if options.get("process_group") == 0 else 0
+    while starts_left and _ended_before_it_began(program):
+        starts_left -= 1
         program.wait()
         program = Program(line, **options)
     program.args = words

@@ -15,7 +15,7 @@ from parshall.router.prediction import Prediction
 _TUN_PACKETS = 500
 # Where packets are lost that the softirq does nothing for.
 _BEFORE = ("ring", "backlog")
-# When the gateway forwards nearly all that reaches the softirq, the two services cannot be told apart.
+# If the gateway forwards nearly every packet of the softirq, nothing tells their two services apart.
 _LEAST_SURPLUS = 1.1
 
 

@@ -136,8 +136,8 @@ def scaling(table: Table) -> Finding:
         what=f"delivered to each of {SIX['applications']} at full speed, on sockets and on the ring",
         reason="each gets as much from its socket",
     )
-    dropped = ", ".join(f"{drop:.0f} % by {method}" for method, drop in drops.items())
-    return replace(found, measured=f"{found.measured}; {gets}; of what was offered then they dropped {dropped}")
+    dropped = ", ".join(f"{method} {drop:.0f} %" for method, drop in drops.items())
+    return replace(found, measured=f"{found.measured}; each gets: {gets}; dropped: {dropped}")
 
 
 def filtered(table: Table) -> Finding:
