@@ -344,7 +344,7 @@ LEVELS: dict[str, list[dict[str, Any]]] = {
             ("zlib 3", "ring", 2),
             ("pipe to gzip", "ring", 2),
             ("headers to disk", "ring", 2),
-            ("all of these", "ring", 2),
+            ("filter + 25 copies + zlib 3", "ring", 2),
         )
     ],
     "generator": [{"sizes": "distribution of the thesis", "gap": 20_000}],
