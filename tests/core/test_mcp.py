@@ -8,12 +8,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from written_log import batch_of, flow_row, listener_row, random_columns, write_log
 from written_path_log import ledger_of, packet, write_path_log
 
@@ -26,6 +24,9 @@ from parshall.errors import ParshallError, UsageError
 from parshall.host.doctor import probes
 from parshall.model import MODELS
 from suites import long_except
+
+if TYPE_CHECKING:
+    from mcp.client import Client
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 SMALL = Path(__file__).parents[1] / "data" / "small.arrow"
@@ -71,8 +72,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def asked(directory: Path, questions: Callable[[Client], Any]) -> Any:
+def asked(directory: Path, questions: "Callable[[Client], Any]") -> Any:
     """Start the server as an agent's client does, and ask."""
+    from mcp.client import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
 
     async def ask() -> Any:
         server = StdioServerParameters(command=str(PARSHALL), args=["mcp", "--directory", str(directory)])
@@ -98,7 +101,7 @@ class Session:
 def session(directory: Path) -> Session:
     """Ask one server all that the tests want to know; its start takes seconds."""
 
-    async def questions(client: Client) -> Session:
+    async def questions(client: "Client") -> Session:
         return Session(
             (await client.list_tools()).tools,
             {name: await client.call_tool(name, given) for name, given in CALLS.items()},

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import signal, stats
+from scipy import stats
 
 from parshall.statistics import (
     LOOKS,
@@ -30,6 +30,8 @@ Pairs = tuple[np.ndarray, np.ndarray]
 
 def machine(random: np.random.Generator, blocks: int, levels: int, scale: float = 1.0) -> np.ndarray:
     """Return runs as this machine varies on a busy day: AR(1) from run to run, and noise; levels shuffled in blocks."""
+    from scipy import signal
+
     count = blocks * levels
     steps = random.normal(0, 0.73 * np.sqrt(1 - 0.9**2), count)
     steps[0] = random.normal(0, 0.73)
