@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import in_process
+from parshall.cli import lab as lab_command
 from parshall.errors import ParshallError, UsageError
 from parshall.host.stopping import Stopping
 from parshall.lab import Host, Measure, Program, Setting, Statement, Study, grid, laboratory
@@ -76,6 +77,10 @@ STUDY = Study(
     statements=[judged("twice", 1), judged("equal", 0), judged("wild", -1)],
     duration_s=0,
 )
+OWN_STATEMENTS = """study = replace(
+    study, has_controls=False, statements=[study.statements[number] for number in numbers]
+)
+"""
 # `resume` reads the study from its bundle.
 TEXT = "from test_lab_decides import STUDY as study\n"
 
@@ -147,6 +152,42 @@ def test_what_is_open_when_the_time_is_over_is_said_with_what_more_would_do(
     assert len(later.about["plan"]) > before
     assert later.about["decisions"].items() >= decisions.items()
     assert len(later.about["sessions"]) == 1
+
+
+def test_time_that_is_left_goes_to_what_needs_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: 2.0 * next(ticks), time=time.time)
+    for module in (laboratory, lab_command):
+        monkeypatch.setattr(module, "time", clock)
+    one = replace(STUDY, has_controls=False)
+    for name, numbers in {"decided": [0], "wild": [2], "equal": [1]}.items():
+        text = f"{TEXT}from dataclasses import replace\nnumbers = {numbers}\n{OWN_STATEMENTS}"
+        own = replace(one, statements=[one.statements[number] for number in numbers])
+        run(own, text, tmp_path / name, budget_s=70.0, site=Here())
+    turns: list[tuple[str, float, Bundle]] = []
+
+    def go_on(directory: Path, more_s: float) -> Bundle:
+        turns.append((directory.name, more_s, resume(directory, more_s=more_s, site=Here())))
+        return turns[-1][2]
+
+    began_s = clock.monotonic()
+    directories = [tmp_path / name for name in ("decided", "wild", "equal")]
+    asked = {each.name: Bundle.open(each).about["more_s"] for each in directories}
+    with Stopping() as stopping:
+        lab_command._second_round(directories, began_s + 600.0, go_on, stopping)
+    assert asked.pop("decided") is None
+    assert [name for name, _, _ in turns][:2] == sorted(asked, key=lambda name: float(asked[name]))
+    last = {name: bundle for name, _, bundle in turns}
+    assert last["equal"].about["more_s"] is None
+    # What is decided has no more turn, and what is left to the end goes to what is open.
+    assert {name for name, _, _ in turns[2:]} <= {"wild"}
+    assert 600.0 - lab_command._LEAST_S < clock.monotonic() - began_s < 640.0
+    # Too little time for a block of runs is no reason to ask again and again.
+    turns.clear()
+    monkeypatch.setattr(laboratory._Runner, "_needed_s", lambda *_: 1e6)
+    with Stopping() as stopping:
+        lab_command._second_round(directories, clock.monotonic() + 600.0, go_on, stopping)
+    assert len(turns) == 1
 
 
 def test_a_stop_ends_after_the_current_run_and_leaves_all_to_go_on(tmp_path: Path) -> None:
