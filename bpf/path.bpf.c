@@ -251,6 +251,19 @@ int BPF_PROG(path_tcp_receive, struct sock *sk, struct sk_buff *skb)
 	return 0;
 }
 
+/*
+ * Remembers a GSO packet. One of a network namespace that is not asked for would take the place of another; its segments
+ * are left out without it.
+ */
+static __always_inline void remember(struct path_packet *packet, struct sk_buff *skb, __u32 place)
+{
+	if (!segments_of(skb) ||
+	    (packet->is_ignored && options.netns_inode && netns_of(skb) != options.netns_inode))
+		return;
+	packet->seen |= REMEMBERED;
+	remember_gso(packet, skb, place);
+}
+
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(path_queue, struct sk_buff *skb)
 {
@@ -261,10 +274,8 @@ int BPF_PROG(path_queue, struct sk_buff *skb)
 	if (!(options.stages & BIT(STAGE_START_XMIT)) || !segments_of(skb))
 		return 0;
 	packet = find_packet(skb, &place);
-	if (packet) {
-		packet->seen |= REMEMBERED;
-		remember_gso(packet, skb, place);
-	}
+	if (packet)
+		remember(packet, skb, place);
 	return 0;
 }
 
@@ -292,10 +303,7 @@ int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, st
 	packet = find_packet(skb, &place);
 	if (packet && is_leaving(packet, skb, STAGE_QDISC_DEQUEUE)) {
 		pass(packet, STAGE_QDISC_DEQUEUE);
-		if (segments_of(skb)) {
-			packet->seen |= REMEMBERED;
-			remember_gso(packet, skb, place);
-		}
+		remember(packet, skb, place);
 		return 0;
 	}
 	/* Some queue disciplines segment what they queue. */

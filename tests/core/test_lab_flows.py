@@ -1,5 +1,6 @@
 """Flows that begin at random times: their sizes, their times, and what becomes of those that fail."""
 
+import itertools
 import json
 import math
 import random
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from parshall.errors import UsageError
 from parshall.lab import flows
-from parshall.lab.flows import Sizes, ask
+from parshall.lab.flows import Sizes, ask, planned
 
 ADDRESS = "127.0.0.1"
 
@@ -67,6 +68,13 @@ def test_sizes_lie_within_their_bounds_and_have_their_mean(least: int, factor: i
 def test_sizes_that_are_none_are_refused(least: int, most: int, shape: float) -> None:
     with pytest.raises(UsageError, match=f"sizes {least} to {most}, shape {shape:g}: expected"):
         Sizes(least, most, shape)
+
+
+def test_a_day_of_flows_begins_at_once() -> None:
+    """Millions of flows that were planned first would take minutes, in which none begins."""
+    day, second = (planned(duration_s, 100e6, Sizes(1_000, 1_000_000, 1.2), 7) for duration_s in (86_400, 1))
+    begun = list(second)
+    assert list(itertools.islice(day, len(begun))) == begun and len(begun) > 1_000
 
 
 def test_each_flow_brings_its_bytes_and_has_its_time(serving: dict[str, Any]) -> None:

@@ -170,6 +170,10 @@ def test_a_mean_is_held_against_a_limit_with_its_interval() -> None:
     open_ = table.judge_mean("time", {"load": 2}, 50.0, -1, text="x")
     assert (open_.is_same, open_.is_open) == (None, True)
     assert table.judge_mean("time", {"load": 9}, 50.0, -1, text="x").is_same is None
+    # What is never negative has no negative mean.
+    shares = by_load({1: [3.0, 200.0, 0.0], 2: [3.0, 200.0, -1.0]})
+    lows = [shares.judge_mean("time", {"load": load}, 50.0, -1, text="x").low for load in (1, 2)]
+    assert lows[0] == 0 and lows[1] is not None and lows[1] < 0
 
 
 @pytest.mark.parametrize(

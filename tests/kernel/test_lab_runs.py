@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -325,7 +326,7 @@ def test_a_study_of_a_router_has_files_and_figures_of_its_own(tmp_path: Path) ->
 LEVELS: dict[str, list[dict[str, Any]]] = {
     "siftr": [{"logging": "both", "ppl": 10, "flows": 2}, {"logging": "attached", "flows": 1}],
     "ttprobe": [{"path": "100 Mbit/s, 6 ms", "method": "both"}, {"path": "1 Gbit/s", "method": "polled"},
-        {"path": "100 Mbit/s", "method": "events"}],
+        {"path": "100 Mbit/s", "method": "events"}, {"path": "100 Mbit/s, short flows", "method": "events"}],
     "ffpf": [
         {"method": method, "rate": "100M", "snaplen": 100, "applications": 2}
         for method in ("tcpdump on the ring", "tcpdump", "our readers", "TPACKET_V3")
@@ -347,7 +348,11 @@ LEVELS: dict[str, list[dict[str, Any]]] = {
             ("filter + 25 copies + zlib 3", "ring", 2),
         )
     ],
-    "generator": [{"sizes": "distribution of the thesis", "gap": 20_000}],
+    "generator": [
+        {"tool": "parshall gen", "sizes": "distribution of the thesis", "gap": 20_000},
+        {"tool": "tcpreplay", "sizes": "distribution of the thesis", "gap": 0},
+        {"tool": "gen by AF_PACKET", "sizes": "distribution of the thesis", "gap": 0},
+    ],
     "bottleneck": [{"discipline": discipline, "queue": 100} for discipline in ("fq-codel", "pie")],
     "completion": [{"discipline": "fq-codel", "load": 10}],
     "competition": [{"pair": pair, "queue": 41} for pair in ("bbr, cubic", "cubic, cubic")],
@@ -362,7 +367,12 @@ LEVELS: dict[str, list[dict[str, Any]]] = {
 
 
 CASES = [
-    pytest.param(name, level, id=f"{name} {number}", marks=[pytest.mark.long] if number or name == "router" else [])
+    pytest.param(
+        name,
+        level,
+        id=f"{name} {number}",
+        marks=[pytest.mark.long] if (number and level.get("tool") != "tcpreplay") or name == "router" else [],
+    )
     for name, levels in LEVELS.items()
     for number, level in enumerate(levels)
 ]
@@ -383,6 +393,8 @@ def test_a_workload_that_ends_well_with_an_error_in_its_result_fails_its_run(tmp
 
 @pytest.mark.parametrize(("name", "level"), CASES)
 def test_a_built_in_study_measures_at_every_kind_of_level(name: str, level: dict[str, Any], tmp_path: Path) -> None:
+    if level.get("tool") == "tcpreplay" and shutil.which("tcpreplay") is None:
+        pytest.skip("tcpreplay is not installed")
     whole = load(path_of(name))
     # With its base, where it is a state of a run of stretches.
     states = whole.runs_of([level])[0] if whole.switched else [level]
@@ -407,6 +419,8 @@ def test_a_built_in_study_measures_at_every_kind_of_level(name: str, level: dict
         assert 0 <= row["worst"] <= 100
     if name == "ffpf":
         assert row["switches"] > 0
+    if name == "generator":
+        assert row["kpps"] > 10 and row["distance"] < 2.5
     if name == "bottleneck":
         assert 20 <= row["round_trip"] <= row["round_trip_p99"] and 5 < row["throughput"] < 50
         assert 0.25 <= row["fairness"] <= 1 and 0 <= row["unanswered"] < 50

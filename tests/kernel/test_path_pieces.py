@@ -9,9 +9,11 @@ from itertools import product
 
 import pyarrow.compute as pc
 import pytest
+from changed_programs import compiled
 from conversation import Tcpdump, connection, send_marker, socket_at, transfer
 from path_noise import noise
 from ports import PORTS
+from test_compilers import GIVEN
 from test_path_truth import measured, paths_of
 
 from parshall.instruments.path.stages import ALL_STAGES
@@ -326,6 +328,50 @@ def test_pieces_of_a_large_datagram_have_its_times(two, tmp_path, log):
         pieces = packets.filter(pc.equal(packets["path"], "sent"))
         assert set(pieces["first_stage"].to_pylist()) == {"local_out"}
         assert len(set(pieces["time"].to_pylist())) == 30
+
+
+@pytest.fixture
+def for_one(tmp_path, monkeypatch):
+    """Load programs that remember one GSO packet at a time."""
+    changes = {"path_segment.h": [("#define GSO_PACKETS_MAX 4096", "#define GSO_PACKETS_MAX 1")]}
+    monkeypatch.setenv("PARSHALL_BPF_OBJECTS", str(compiled(tmp_path, "path", changes)))
+
+
+@pytest.mark.skipif(GIVEN is not None, reason="the objects are given")
+@pytest.mark.parametrize("two", [4], indirect=True)
+def test_large_datagrams_of_other_namespaces_leave_the_memory_of_large_packets_alone(for_one, two, bed, tmp_path):
+    left, _right, address, _, (interface, _) = two
+    others = [bed.host("other_sender"), bed.host("other_receiver")]
+    link = bed.link(*others, backend="veth")
+    offload(left, interface, "tx-udp-segmentation")
+    offload(others[0], link.interface(others[0]), "tx-udp-segmentation")
+    is_over = threading.Event()
+
+    def disturb(sender):
+        while not is_over.is_set():
+            sender.sendto(bytes(5000), (str(link.address(others[1])), PORT))
+
+    def sending(host):
+        sender = socket_at(host, "0.0.0.0", socket.SOCK_DGRAM)
+        sender.setsockopt(socket.SOL_UDP, UDP_SEGMENT, 500)
+        return sender
+
+    options = {"stages": ALL_STAGES, "filter": f"udp port {PORT}"}
+    with (
+        sending(others[0]) as disturbing,
+        measured(tmp_path, left, options, log=True) as found,
+        sending(left) as sender,
+    ):
+        disturber = threading.Thread(target=disturb, args=[disturbing])
+        disturber.start()
+        for _ in range(1000):
+            sender.sendto(bytes(5000), (address, PORT))
+        is_over.set()
+        disturber.join()
+    packets = found["log"].packets
+    pieces = packets.filter(pc.equal(packets["path"], "sent"))
+    assert pieces.num_rows == 10_000
+    assert set(pieces["first_stage"].to_pylist()) == {"local_out"}
 
 
 @BOTH

@@ -1,20 +1,18 @@
 """Programs of `path` that stop for a while at their narrowest place: what they write then may be of another packet."""
 
-import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from changed_programs import compiled
 from conversation import connection, transfer_for
 from path_run import check_balance
-from test_compilers import COMPILERS, GIVEN
+from test_compilers import GIVEN
 
 from parshall.instruments.path import PathLog, PathProfile
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
-ROOT = Path(__file__).parents[2]
 STAGES = ["netif_rx", "receive", "local_in", "socket_in", "tcp_receive", "data_ready", "queue", "start_xmit", "drop"]
 SENDING_S = 1.5
 STALL = """
@@ -35,31 +33,11 @@ SEC("tp_btf/sk_data_ready")
 @pytest.fixture
 def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Load programs that stop between the look at a packet whose data is ready and the note of its time."""
-    sources, objects = tmp_path / "bpf", tmp_path / "objects"
-    objects.mkdir()
-    sources.mkdir()
-    for source in (ROOT / "bpf").iterdir():
-        text = source.read_text()
-        if source.name == "path_read.h":
-            for before, stalling in (
-                ('\nSEC("tp_btf/sk_data_ready")\n', STALL),
-                ("\tpacket->offset_ns[STAGE_DATA_READY] =", "\tstall();\n\tpacket->offset_ns[STAGE_DATA_READY] ="),
-            ):
-                assert text.count(before) == 1
-                text = text.replace(before, stalling)
-        (sources / source.name).write_text(text)
-    headers = next((ROOT / "target" / "release" / "build").glob("libbpf-sys-*/out/include"))
-    machine = platform.machine()
-    flags = [
-        *(ROOT / "bpf" / "compiler-flags").read_text().split(),
-        "-I",
-        headers,
-        "-I",
-        f"/usr/include/{machine}-linux-gnu",
+    changes = [
+        ('\nSEC("tp_btf/sk_data_ready")\n', STALL),
+        ("\tpacket->offset_ns[STAGE_DATA_READY] =", "\tstall();\n\tpacket->offset_ns[STAGE_DATA_READY] ="),
     ]
-    architecture = {"x86_64": "x86", "aarch64": "arm64"}.get(machine, machine)
-    command = [COMPILERS[-1], *flags, f"-D__TARGET_ARCH_{architecture}", "-c", sources / "path.bpf.c"]
-    subprocess.run([*command, "-o", objects / "path.bpf.o"], check=True)
+    objects = compiled(tmp_path, "path", {"path_read.h": changes})
     monkeypatch.setenv("PARSHALL_BPF_OBJECTS", str(objects))
 
 

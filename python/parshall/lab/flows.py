@@ -15,7 +15,7 @@ import random
 import secrets
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from parshall.errors import UsageError
@@ -99,6 +99,16 @@ def serve(address: str, congestion_control: str) -> None:
     asyncio.run(run())
 
 
+def planned(duration_s: float, load_bps: float, sizes: Sizes, seed: int) -> Iterator[tuple[float, int]]:
+    """Yield when each flow begins, s, and its size, bytes, one after the other: a day has millions of them."""
+    chance = random.Random(seed)
+    rate_per_s = load_bps / 8 / sizes.mean
+    begin_s = chance.expovariate(rate_per_s)
+    while begin_s < duration_s:
+        yield begin_s, sizes.draw(chance)
+        begin_s += chance.expovariate(rate_per_s)
+
+
 def ask(address: str, duration_s: float, load_bps: float, sizes: Sizes, seed: int) -> dict[str, Any]:
     """Open flows at random times for some seconds.
 
@@ -123,14 +133,8 @@ def ask(address: str, duration_s: float, load_bps: float, sizes: Sizes, seed: in
         the last byte, ms (an unfinished flow takes longer than all others; null: such a one); and ``flows``, a list of
         seconds since the first, bytes and ms (or null).
     """
-    chance = random.Random(seed)
-    rate_per_s = load_bps / 8 / sizes.mean
-    plan: list[tuple[float, int]] = []
-    begin_s = chance.expovariate(rate_per_s)
-    while begin_s < duration_s:
-        plan.append((begin_s, sizes.draw(chance)))
-        begin_s += chance.expovariate(rate_per_s)
-    took_ms: list[float | None] = [None] * len(plan)
+    begun: list[tuple[float, int]] = []
+    took_ms: list[float | None] = []
     late_ms: list[float] = []
     came = failed = 0
 
@@ -159,12 +163,14 @@ def ask(address: str, duration_s: float, load_bps: float, sizes: Sizes, seed: in
         clock = asyncio.get_running_loop().time
         first_s = clock()
         under_way = set()
-        for number, (begin_s, size) in enumerate(plan):
+        for number, (begin_s, size) in enumerate(planned(duration_s, load_bps, sizes, seed)):
             while (left_s := first_s + begin_s - clock()) > 0 and not stopping.is_requested():
                 await asyncio.sleep(min(left_s, _LOOK_S))
             if stopping.is_requested():
                 break
             late_ms.append(-1e3 * left_s)
+            begun.append((begin_s, size))
+            took_ms.append(None)
             task = asyncio.create_task(flow(number, size))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
@@ -175,8 +181,8 @@ def ask(address: str, duration_s: float, load_bps: float, sizes: Sizes, seed: in
 
     with Stopping() as stopping:
         asyncio.run(run(stopping))
-    begun = list(zip(plan, took_ms, strict=True))[: len(late_ms)]
-    completed = sum(each is not None for _, each in begun)
+    completed = sum(each is not None for each in took_ms)
+    pairs = list(zip(begun, took_ms, strict=True))
     return {
         "opened": len(begun),
         "completed": completed,
@@ -184,9 +190,9 @@ def ask(address: str, duration_s: float, load_bps: float, sizes: Sizes, seed: in
         "failed": failed,
         "bytes": came,
         "late_p99_ms": _quantile(late_ms, 0.99),
-        "short": _summary([each for (_, size), each in begun if size <= SHORT_BYTES_MAX]),
-        "long": _summary([each for (_, size), each in begun if size > SHORT_BYTES_MAX]),
-        "flows": [[round(begin_s, 6), size, each and round(each, 3)] for (begin_s, size), each in begun],
+        "short": _summary([each for (_, size), each in pairs if size <= SHORT_BYTES_MAX]),
+        "long": _summary([each for (_, size), each in pairs if size > SHORT_BYTES_MAX]),
+        "flows": [[round(begin_s, 6), size, each and round(each, 3)] for (begin_s, size), each in pairs],
     }
 
 

@@ -267,7 +267,11 @@ class Table:
         """Return whether the mean of a measure is above a limit (`wants` 1) or below it (-1), as a document says."""
         self.decisive.append(level)
         frame = self.where(level).drop_nulls(measure).group_by(BLOCK).agg(pl.col(measure).mean())
-        low, high = mean_interval(frame[measure].to_list(), self.confidence)
+        values = frame[measure].to_list()
+        low, high = mean_interval(values, self.confidence)
+        if values and min(values) >= 0:
+            # The mean of what is never negative is not, either.
+            low = max(low, 0.0)
         sign = int(low > limit) - int(high < limit)
         unit = self.study.measure(measure).unit
         ends = f"{interval_text(low, high)} {unit}".rstrip()

@@ -297,7 +297,7 @@ study = Study(
     omitted={
         "Figures 2.1-2.5, 3.1, 3.2": "diagrams of kernels, processors, testbed and measurement cycle",
         "section 2.2.1": "interrupt moderation, and what it does to time stamps, is of cards: a veth has none",
-        "section 4.1": "tools that generate packets are compared by reading, without a measurement",
+        "section 4.1": "tools that generate packets are compared by reading; the study generator measures tcpreplay",
         "section 6.3.5, whole packets": "the thesis could not measure it either: its disks were too slow",
         "Figure 6.16": "needs a processor of which /sys/devices/system/cpu/smt/control switches the second threads",
         "section 7.1, the best system": (

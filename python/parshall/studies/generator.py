@@ -1,5 +1,7 @@
 """The generator: how well it follows a distribution of packet sizes, and how fast it is."""
 
+import shutil
+import sys
 from collections.abc import Callable
 
 import polars as pl
@@ -8,11 +10,16 @@ from parshall.instruments.sizes import Counts
 from parshall.lab import Figure, Finding, Measure, Program, Published, Setting, Statement, Study, Table, grid
 from parshall.lab.programs import PARSHALL
 from parshall.lab.run import Run
-from parshall.lab.study import Level
-from parshall.studies.thesis import DOCUMENT, GAPS_NS, SNIFFER, hosts, rate_kpps, rate_mbps, traffic
+from parshall.lab.study import WORKLOAD, Level
+from parshall.studies.thesis import DOCUMENT, GAPS_NS, SENDER, SNIFFER, hosts, rate_kpps, rate_mbps, traffic
 
 KINDS = {"46": "smallest frames", "thesis": "distribution of the thesis", "1500": "largest frames"}
-FASTEST = {"gap": 0}
+# What sends: the generator, by live frames in XDP and as other programs send, and the replay of a file.
+OURS, REPLAY = "parshall gen", "tcpreplay"
+BACKENDS = {"gen by AF_PACKET": "af-packet", "gen by AF_XDP": "af-xdp"}
+# A study that a machine cannot run says so once, not in each block.
+REPLAYS = [REPLAY] if shutil.which(REPLAY) else []
+FASTEST = {"tool": OURS, "gap": 0}
 
 
 def setting(level: Level, duration_s: float) -> Setting:
@@ -22,7 +29,18 @@ def setting(level: Level, duration_s: float) -> Setting:
     # Status 1: no packet arrived, as in a run without traffic.
     counter = Program("sizes", SNIFFER, [*PARSHALL, "sizes", *where], ready="started", is_json=False, statuses=(0, 1))
     size = next(size for size, kind in KINDS.items() if kind == level["sizes"])
-    return Setting(at, links, [counter, traffic(duration_s, level["gap"], size)], duration_s)
+    return Setting(at, links, [counter, sender(level, size, duration_s)], duration_s)
+
+
+def sender(level: Level, size: str, duration_s: float) -> Program:
+    """Return what sends at a level."""
+    tool = level["tool"]
+    if tool == REPLAY:
+        words = [sys.executable, "-P", "-m", "parshall.lab.replay", "-i", f"{{{SENDER}.interface}}", "--sizes", size]
+        # The name of the generator's result: both say how long they sent.
+        return Program("gen", SENDER, [*words, "-d", f"{duration_s:g}s"], WORKLOAD, end_s=duration_s + 60)
+    backend = {"backend": BACKENDS[tool]} if tool in BACKENDS else {}
+    return traffic(duration_s, level["gap"], size, **backend)
 
 
 def arrived(run: Run) -> pl.DataFrame:
@@ -111,15 +129,33 @@ def speeds(table: Table) -> Finding:
     )
 
 
+def replayed(table: Table) -> Finding:
+    """A file that is replayed, beside packets that are made."""
+    level = {"sizes": KINDS["thesis"], **FASTEST}
+    if not REPLAYS and not table.levels("gap", tool=REPLAY):
+        return Finding("not measured", None, "tcpreplay is not installed here; install it: apt install tcpreplay")
+    return table.judge(
+        "mbps",
+        level,
+        level | {"tool": REPLAY},
+        -1,
+        margin=0.1,
+        form=",.0f",
+        what="with the sizes of the thesis, the generator, and tcpreplay",
+        reason="a file is replayed as fast here as the generator sends",
+    )
+
+
 def gaps(table: Table) -> Finding:
     """Rates against gaps."""
-    listed = table.levels("gap", sizes=KINDS["thesis"])
-    rates = [table.mean("kpps", sizes=KINDS["thesis"], gap=gap) for gap in listed]
+    ours = {"tool": OURS, "sizes": KINDS["thesis"]}
+    listed = table.levels("gap", **ours)
+    rates = [table.mean("kpps", **ours, gap=gap) for gap in listed]
     # Where a gap is longer than the sender needs for a packet, it decides.
     missed = [gap for gap, rate in zip(listed, rates, strict=True) if not gap or abs(rate * gap / 1e6 - 1) >= 0.02]
     kept = [gap for gap in listed if gap > max(missed, default=0)]
     reason = f"gaps from {min(kept):,} ns on are kept to within 2 %" if kept else "not even the longest gap is kept"
-    longest, none = ({"sizes": KINDS["thesis"], "gap": listed[end]} for end in (-1, 0))
+    longest, none = (ours | {"gap": listed[end]} for end in (-1, 0))
     what = f"{reason}; with a gap of {listed[-1]:,} ns, and without one"
     return table.judge("kpps", longest, none, 1, margin=0.1, form=",.1f", what=what)
 
@@ -129,14 +165,20 @@ study = Study(
     title="Does the generator follow a distribution of packet sizes, and how fast?",
     question=(
         "The generator sends packets whose sizes follow the thesis's trace, the smallest and the largest ones, at full "
-        "speed and with 26 gaps. A counter at the other end has the sizes that arrive; the link's counters the rates."
+        "speed and with 26 gaps; beside it, tcpreplay sends a file of such packets. A counter at the other end has the "
+        "sizes that arrive; the link's counters the rates."
     ),
     document=DOCUMENT,
     setting=setting,
-    levels=[*grid(sizes=[*KINDS.values()], gap=[0]), *grid(sizes=[KINDS["thesis"]], gap=GAPS_NS[:-1])],
+    levels=[
+        *grid(tool=[OURS, *REPLAYS], sizes=[*KINDS.values()], gap=[0]),
+        *grid(tool=[OURS], sizes=[KINDS["thesis"]], gap=GAPS_NS[:-1]),
+        *grid(tool=[*BACKENDS], sizes=[KINDS["thesis"]], gap=[0]),
+    ],
     quick_levels=[
-        *grid(sizes=[*KINDS.values()], gap=[0]),
-        *grid(sizes=[KINDS["thesis"]], gap=[100_000, 10_000, 5_000, 1_000]),
+        *grid(tool=[OURS], sizes=[*KINDS.values()], gap=[0]),
+        *grid(tool=[OURS], sizes=[KINDS["thesis"]], gap=[100_000, 10_000, 5_000, 1_000]),
+        *grid(tool=REPLAYS, sizes=[KINDS["thesis"]], gap=[0]),
     ],
     units={"gap": "ns"},
     omitted={
@@ -163,6 +205,14 @@ study = Study(
             finding=follows,
         ),
         Figure(
+            "tools",
+            "Packet rate at full speed, sizes of the thesis, by what sends (section 4.1.1)",
+            "tool",
+            ["kpps"],
+            where={"sizes": KINDS["thesis"], "gap": 0},
+            finding=replayed,
+        ),
+        Figure(
             "speed",
             "Packet rate at full speed (Figure 4.5)",
             "sizes",
@@ -184,7 +234,7 @@ study = Study(
             "Packet rate against the gap between packets (Figure 6.1)",
             "gap",
             ["kpps"],
-            where={"sizes": KINDS["thesis"]},
+            where={"tool": OURS, "sizes": KINDS["thesis"]},
             is_log_x=True,
             is_log_y=True,
             published=[Published("Figure 6.1", [(100_000, 10), (3_000, 180)])],
@@ -195,7 +245,7 @@ study = Study(
             "Data rate against the gap between packets (Figure 6.1)",
             "gap",
             ["mbps"],
-            where={"sizes": KINDS["thesis"]},
+            where={"tool": OURS, "sizes": KINDS["thesis"]},
             is_log_x=True,
             is_log_y=True,
             published=[Published("Figure 6.1", [(100_000, 50), (3_000, 920)])],
@@ -213,6 +263,11 @@ study = Study(
             "Figure 4.5",
             "180 kpps and 915 Mbit/s with the distribution; largest packets give more bits, smallest more packets",
             speeds,
+        ),
+        Statement(
+            "section 4.1.1",
+            "tcpreplay replays a trace with at most 480 Mbit/s, and that only with the largest packets",
+            replayed,
         ),
         Statement("Figure 6.1", "10 kpps at 100,000 ns; rising until 3,000 ns, then 180 kpps", gaps),
     ],

@@ -18,8 +18,10 @@ from parshall.lab import (
     Statement,
     Study,
     Table,
+    flows,
     grid,
     iperf3,
+    open_flows,
     parshall,
     tcp_log,
 )
@@ -30,17 +32,19 @@ PORT = 5201
 POLL = [sys.executable, "-P", "-m", "parshall.lab.poll", "--port", str(PORT), "--interval", "1ms"]
 BEGINNING_MS = 30
 SHAPED, FAST = "100 Mbit/s, 6 ms", "1 Gbit/s"
-# On the same link as `FAST`, a tenth of its bytes.
-SLOW = "100 Mbit/s"
+# On the same link as `FAST`, a tenth of its bytes: of one flow, or of some 250 flows a second.
+SLOW, SHORT = "100 Mbit/s", "100 Mbit/s, short flows"
+SIZES = ["--least", 10_000, "--most", 1_000_000]
 BOTH = {"path": SHAPED, "method": "both"}
 EVERY_PACKET, EVERY_MS = "at every packet", "every millisecond"
 
 
 def setting(level: dict, duration_s: float) -> Setting:
-    """Return two hosts; one flow, polled, logged at every packet, or both at once."""
+    """Return two hosts; one flow or short ones, polled, logged at every packet, or both at once."""
     options = {"rate_bps": 100e6, "delay_ms": 3, "queue_packets": 100} if level["path"] == SHAPED else {}
+    port = flows.PORT if level["path"] == SHORT else PORT
     instruments = {
-        "events": [tcp_log("sender", "--port", PORT, name="events", is_kept=True)],
+        "events": [tcp_log("sender", "--port", port, name="events", is_kept=True)],
         "polled": [Program("polled", "sender", [*POLL, "-o", "{directory}/polled.csv"], ready="started")],
         "none": [],
     }
@@ -48,13 +52,18 @@ def setting(level: dict, duration_s: float) -> Setting:
         [*instruments["events"], *instruments["polled"]] if level["method"] == "both" else instruments[level["method"]]
     )
     rate = {FAST: ["--bitrate", "1G"], SLOW: ["--bitrate", "100M"]}.get(level["path"], [])
+    sending = (
+        open_flows("receiver", "sender", duration_s, 100e6, *SIZES)
+        if level["path"] == SHORT
+        else iperf3("sender", "receiver", duration_s, "--congestion", "cubic", *rate)
+    )
     return Setting(
         hosts=[Host("sender", cpu=0), Host("receiver", cpu=-1)],
         links=[Link("sender", "receiver", **options)],
         programs=[
             *chosen,
             parshall("sender", "cpu", "--interval", "100ms", "--all"),
-            *iperf3("sender", "receiver", duration_s, "--congestion", "cubic", *rate),
+            *sending,
         ],
         duration_s=duration_s,
     )
@@ -210,7 +219,8 @@ study = Study(
     question=(
         "One CUBIC flow at 100 Mbit/s and 6 ms round-trip time is polled every millisecond and logged at every packet "
         "at once: how many samples does each have, and which changes of the congestion window does polling miss? At "
-        "1 Gbit/s, the CPU usage of each is compared, and that of events with a tenth of the traffic."
+        "1 Gbit/s, the CPU usage of each is compared, and that of events with a tenth of the bytes, in one flow and in "
+        "short ones."
     ),
     document="R. Al-Saadi: ttprobe v0.1, packet-driven TCP stack statistics gathering for TEACUP, 2015",
     setting=setting,
@@ -219,7 +229,7 @@ study = Study(
     levels=[
         BOTH,
         *grid(path=[FAST], method=["none", "polled", "events"]),
-        *grid(path=[SLOW], method=["none", "events"]),
+        *grid(path=[SLOW, SHORT], method=["none", "events"]),
     ],
     control_level=BOTH,
     duration_s=60,
@@ -267,6 +277,14 @@ study = Study(
             y_title="share of the time",
             is_stepped=True,
             finding=cost,
+        ),
+        Figure(
+            "traffic",
+            "CPU time of the log with its hooks, by what it logs",
+            "path",
+            ["cost"],
+            where={"method": "events"},
+            finding=traffic,
         ),
     ],
     statements=[
