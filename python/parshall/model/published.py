@@ -475,12 +475,15 @@ def check_statements() -> pl.DataFrame:
 
     fair = _shares(router("A", 600.0, model="wfq-router"))
     add("3.21", "WFQ, 1 GHz: one third each", max(abs(share - 1 / 3) for share in fair) < 0.01, _list(fair, ".3f"))
-    bound = _shares(router("A", 900.0, 3000.0, model="wfq-router", nic_bytes=16384))
+    plain, bound = (
+        _shares(router("A", 900.0, 3000.0, model="wfq-router", **card)) for card in ({}, {"nic_bytes": 16384})
+    )
     add(
         "3.21",
-        "WFQ, 3 GHz: not one third each (the card's buffer counted in bytes, 16 KiB)",
-        max(abs(share - 1 / 3) for share in bound) > 0.02,
-        _list(bound, ".3f"),
+        "WFQ, 3 GHz: not one third each",
+        max(abs(share - 1 / 3) for share in plain) > 0.02,
+        _list(plain, ".3f"),
+        f"with the card's buffer counted in bytes (16 KiB) they are {_list(bound, '.3f')}",
     )
     return pl.DataFrame(rows, schema=["section", "figure", "statement", "holds", "seen", "note"], orient="row")
 

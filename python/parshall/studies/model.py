@@ -101,7 +101,13 @@ def numbers(section: str):
             f"{farthest['unit']}, computed {farthest['ours']:.4g} ({farthest['error']:+.1f} {unit})"
         )
         if not predicted.height:
-            return Finding(text, None, "the chapter does not give what they depend on: parameters were chosen by them")
+            kinds = ", ".join(f"{count} {kind}" for kind, count in rows["kind"].value_counts(sort=True).iter_rows())
+            return Finding(
+                text,
+                None,
+                f"the chapter does not give what they depend on, or contradicts itself ({kinds}): parameters were "
+                "chosen by them where one could be",
+            )
         is_near = abs(farthest["error"]) <= NEAR
         return Finding(f"{text}; all are predictions", is_near, "" if is_near else SEE)
 
