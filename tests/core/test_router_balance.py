@@ -228,10 +228,10 @@ def test_the_share_of_stretches_that_lose_packets_is_held_where_none_was_seen() 
     found = known(**parts, link_ns=0.0, transfer_ns=0.0, send_ns=0.0)
     holding = [
         forecast(found, pps, duration_s=duration_s, draws=19, seed=1 + 19 * seed).holding(Limits(0.0))
-        for seed in range(15)
+        for seed in range(30)
     ]
-    assert sum(count == of for count, of in holding) > 10
-    assert sum(low <= true <= high for low, high in map(holding_interval, holding)) >= 14
+    assert sum(count == of for count, of in holding) > 20
+    assert sum(low <= true <= high for low, high in map(holding_interval, holding)) >= 28
 
 
 def test_runs_that_lost_packets_count(monkeypatch: pytest.MonkeyPatch) -> None:

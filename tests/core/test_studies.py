@@ -193,6 +193,15 @@ def test_capture_finds_other_shapes_where_nothing_costs_anything() -> None:
     assert {verdict for verdict in found.values() if verdict is not False} == {None}
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(100.0, None), (80.0, False), (30.0, True)])
+def test_two_processors_capture_more_than_twice_as_much_only_where_they_do(share: float, verdict: bool | None) -> None:
+    def values(level: dict[str, Any]) -> dict[str, float]:
+        captured = share if level["cpus"] == 1 else 100.0
+        return capture_of_2005(level) | {"captured": captured, "captured_kpps": captured}
+
+    assert verdicts("capture", values)["Figures 6.2a, b"] is verdict
+
+
 def test_a_generator_that_slows_down_is_no_loss() -> None:
     """Applications that take their time from the sender lose nothing, however few packets come."""
 

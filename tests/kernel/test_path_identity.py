@@ -389,7 +389,8 @@ def test_what_is_sent_to_a_closed_port_is_not_delivered_by_its_answer(alone, tmp
     # Of those that wait, some may share a place in the table: the displaced one begins anew where it is sent.
     displaced = there.filter(pc.equal(there["path"], "displaced"))
     said = (counts, count - refused, found["summary"].missed, dropped(found["summary"]), displaced.to_pylist())
-    assert pc.all(pc.is_valid(displaced["queue_ns"])).as_py() is not False, said
+    assert displaced.num_rows <= min(10, found["summary"].paths.get("displaced", 0)), said
+    assert displaced["queue_ns"].null_count == 0, said
     assert counts.get("delivered", 0) == 0 and set(counts) - {"displaced"} == {"sent", "dropped"}, said
     # Each began once on its way out, and once when it came in.
     assert counts["sent"] == counts["dropped"] == count - refused, said
