@@ -377,7 +377,9 @@ impl Flow {
     }
 
     /// Of several transmissions of the same bytes the last one that can have come back is meant: one that is at
-    /// least the minimum round-trip time old, else the first. What was sent whole may have been sent again in pieces.
+    /// least the minimum round-trip time old, else the first. What was sent whole may have been sent again in pieces;
+    /// a packet that came twice is reported by its own ends, so where only a younger one has them, it is meant: the
+    /// round trips until then were late, and so is their minimum.
     fn report_duplicate(&mut self, row: &Row) {
         let right = row.pkt_seq.wrapping_add(row.payload_bytes);
         let min_rtt_ns = i64::from(row.min_rtt_us.unwrap_or(0)) * 1000;
@@ -393,7 +395,15 @@ impl Flow {
         });
         let offset = |seq: u32| (seq.wrapping_sub(row.pkt_seq) as i32).max(0) as u32;
         let mut unassigned = vec![(0, row.payload_bytes)];
-        for index in old.into_iter().rev().chain(young) {
+        let has_its_ends = |index: &usize| {
+            let one = &self.sent[*index].retransmission;
+            (one.pkt_seq, one.payload_bytes) == (row.pkt_seq, row.payload_bytes)
+        };
+        let can_be_old =
+            |index| has_its_ends(index) || self.sent[*index].retransmission.segments > 1;
+        let shown = young.iter().copied().find(has_its_ends);
+        let shown = shown.filter(|_| !old.iter().any(can_be_old));
+        for index in shown.into_iter().chain(old.into_iter().rev()).chain(young) {
             let sent = &mut self.sent[index];
             let (begin, end) = (offset(sent.retransmission.pkt_seq), offset(sent.end_seq));
             if is_cut_from(&mut unassigned, begin, end) {

@@ -236,6 +236,35 @@ fn pieces_are_spurious_and_not_the_whole_that_came_before_them() {
     assert_eq!(verdicts(&[]), [false; 4]);
 }
 
+/// All round trips so far were late, so a report comes back in less than their minimum.
+#[test]
+fn a_young_piece_with_the_ends_of_the_report_is_meant_and_not_the_whole() {
+    let whole = |segments| Row {
+        payload_bytes: 300,
+        gso_segs: segments,
+        ..sent(0, 5, 1000)
+    };
+    let spurious = |whole, reported: Row| {
+        let rows = [
+            whole,
+            sent(4, 22, 1000),
+            sent(4, 22, 1100),
+            reported,
+            acknowledged(31, 1300),
+        ];
+        let found = judge(SACK, &rows);
+        [0, 1, 2].map(|at| found[at].spurious.unwrap())
+    };
+    assert_eq!(spurious(whole(1), dsack(31, 1100)), [false, false, true]);
+    // One packet of several has ends of its own.
+    assert_eq!(spurious(whole(3), dsack(31, 1100)), [true, false, false]);
+    let reported = Row {
+        payload_bytes: 300,
+        ..dsack(31, 1000)
+    };
+    assert_eq!(spurious(whole(1), reported), [true, false, false]);
+}
+
 #[test]
 fn a_restored_window_shows_that_the_recovery_was_spurious() {
     let entry = row(EVENT_CONGESTION_STATE, 4, 1);
