@@ -1,12 +1,13 @@
-"""Programs that do nothing, at the places where `parshall path` has its own: what looking costs before it looks."""
+"""Programs that do nothing, at the places where `parshall path` has its own: what looking costs before it looks.
+
+``python benches/_empty.py STAGE,... INTERFACE`` keeps them there until Ctrl-C.
+"""
 
 import ctypes
-import os
+import signal
 import socket
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+import sys
 
 from _arrivals import bpf
 
@@ -47,16 +48,18 @@ def _attach(stage: str, index: int) -> list[int]:
     return [program, bpf(_LINK_CREATE, struct.pack("=IIII", program, 0, _NETFILTER, 0) + place + bytes(32))]
 
 
-@contextmanager
-def empty_programs(stages: Sequence[str], host: Any, interface: str) -> Iterator[None]:
-    """Attach one at each of these stages, in the namespace of a host, while the block runs."""
-    descriptors: list[int] = []
-    try:
-        with host.enter():
-            index = socket.if_nametoindex(interface)
-            for stage in stages:
-                descriptors += _attach(stage, index)
-        yield
-    finally:
-        for descriptor in reversed(descriptors):
-            os.close(descriptor)
+def main() -> int:
+    """Attach a program at each stage, wait, and detach them."""
+    stages, interface = sys.argv[1:]
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    index = socket.if_nametoindex(interface)
+    # The kernel detaches them when this process ends.
+    for stage in stages.split(","):
+        _attach(stage, index)
+    print("started", file=sys.stderr, flush=True)
+    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

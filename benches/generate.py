@@ -1,395 +1,240 @@
 """How fast and how exactly the generator sends, beside tcpreplay and trafgen on the same veth.
 
-Run as root: ``python benches/generate.py [--repeats 3] [--seconds 2] [--archive]``. Prints one line of JSON: for each
-case every repeat; ``--archive`` puts it into ``benches/archive/``. The cases are interleaved, because the speed of a
-shared machine drifts.
+A study: ``benches/run generate``. The study ``generator`` holds the generator against the thesis; this one adds
+the bound, replays, several CPUs, and how exact gaps are. One tool runs at once; their order is shuffled in each block.
 
-flood_*
-    As fast as it goes, from one CPU onto a veth whose peer drops in XDP; packets/s that the peer counted. ``thesis``
-    follows the size distribution of the thesis; tcpreplay replays a file of the same packets from memory, trafgen
-    sends one packet of 60 bytes again and again, since it follows no distribution. ``af-packet`` and ``af-xdp`` are
-    Parshall's other ways of sending, with the sizes of the thesis. ``floor``: live frames from a program that does
-    nothing but redirect them; nothing that sends by live frames can be faster on this machine at this moment.
-replay_*
-    A file of 20,000 packets of the thesis's distribution again and again, as fast as it goes, by tcpreplay and by each
-    of Parshall's ways of sending. In the same rounds ``replay_floor`` and ``replay_generated``: as
-    ``flood_floor`` and ``flood_parshall_thesis``.
-cores_*
-    One and two CPUs that send, on a veth with two queues: a flood with the sizes of the thesis, by each of Parshall's
-    ways of sending; and 900,000 Poisson arrivals a second, as below.
-poisson_*
-    Poisson arrivals; Kolmogorov-Smirnov distance of the gaps from an exponential distribution by the generator's clock,
-    and by the clock of an XDP program at the peer that does nothing but note the time: in ns, and in us, as most
-    captures give them (there the distribution is rounded likewise). ``gap_p10_ns``: what the shortest tenth of
-    the gaps is below.
-receiver_floor
-    The same program at the peer under a flood: it cannot separate packets that are closer than this.
-fixed_*
-    Equal gaps; error of the mean and of the gaps at 99 %, by the generator's clock and by that program's.
-fixed_*_tcpdump
-    The same by tcpdump's time stamps; its work is done on the sender's CPU.
+traffic as fast as it goes, from one CPU onto a veth whose peer drops in XDP; packets a second that the peer counted
+    thesis     the size distribution of the thesis; tcpreplay replays a file of such packets from memory
+    46, 1500   packets of one size, bytes; trafgen sends one again and again
+    replay     ``parshall gen --replay`` of 20,000 packets of the thesis's distribution, again and again
+    floor      live frames from a program that does nothing but redirect them: nothing that sends by live frames can be
+               faster on this machine at this moment
+    two        a veth with two queues, for one CPU that sends and for two
+gaps, noted by an XDP program at the peer, or by tcpdump's time stamps (its work is done on the sender's CPU)
+    poisson    packets a second; ``distance``: Kolmogorov-Smirnov distance from an exponential distribution, by the
+               generator's clock (``own_distance``) and by the peer's
+    fixed      a gap; ``gap_error``: by how much the mean of the gaps is off
+    flood      what the program at the peer can tell apart: ``gap_p10`` is what the shortest tenth of the gaps is below
 """
 
-import json
-import math
 import os
-import re
 import shutil
-import signal
-import struct
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import _floor
 import numpy as np
-from _arrivals import PLACES, SOURCE, read_arrivals_ns
-from _object import compiled
-from _record import finish, parser_for
 
 from parshall import _native
-from parshall.host import offloads
-from parshall.instruments.generate import Generator
-from parshall.testbed import Host, Link, Testbed
+from parshall.lab import Figure, Host, Link, Measure, Program, Setting, Study, generate, tcpdump
+from parshall.lab.study import INSTRUMENT, WORKLOAD
 
-DROP = """
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-SEC("xdp") int drop(struct xdp_md *context) { return XDP_DROP; }
-char LICENSE[] SEC("license") = "Dual MIT/GPL";
-"""
-REPLAYED = 20_000
-# Without a count a file is replayed once.
-ENDLESS = 10**12
+HERE = Path(__file__).parent
 # Debian has trafgen where only root looks.
-SEARCH = f"{os.environ.get('PATH', '')}:/usr/sbin"
-POISSON_PPS = 900e3
-FIXED_GAPS_NS = (100_000, 10_000, 2_000, 1_000)
+TRAFGEN = shutil.which("trafgen", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+OURS = {"gen": "xdp", "gen by AF_PACKET": "af-packet", "gen by AF_XDP": "af-xdp"}
+FLOOR, TCPREPLAY, TCPDUMP = "floor", "tcpreplay", "tcpdump"
+REPLAYS = [TCPREPLAY] if shutil.which(TCPREPLAY) else []
+TRAFGENS = ["trafgen"] if TRAFGEN else []
+POISSON = {f"poisson {rate}": pps for rate, pps in (("900k", 9e5), ("400k", 4e5), ("100k", 1e5), ("40k", 4e4))}
+FIXED = {f"fixed {gap_ns} ns": gap_ns for gap_ns in (100_000, 10_000, 2_000, 1_000)}
+FLOOD = "flood"
+# Places that the program at the peer has for times, and what fits into them.
+GAPS_S, GAPS_MOST = 1.0, 1_000_000
+FILE = "{directory}/sizes.pcap"
+# Of one packet, as tcpreplay and trafgen send it.
+ONE = "{{ 0x02,0,0,0,0,2, 0x02,0,0,0,0,1, 0x08,0x00, fill(0x41, 46) }}"
+CPU = 0
 
 
-@contextmanager
-def link_of(drop: Path | None, queues: int = 1) -> Iterator[tuple[Host, Host, Link]]:
-    """Two hosts and a veth; the receiver drops in XDP, or has NAPI by GRO."""
-    with Testbed() as bed:
-        sender, receiver = bed.host("sender"), bed.host("receiver")
-        link = bed.link(sender, receiver, backend="veth")
-        # Before the program comes: a queue that is added later does not run it.
-        for host in (receiver, sender) if queues > 1 else ():
-            host.run(["ethtool", "-L", link.interface(host), "rx", str(queues), "tx", str(queues)])
-        if drop is not None:
-            receiver.run(
-                ["ip", "link", "set", "dev", link.interface(receiver), "xdpdrv", "obj", str(drop), "sec", "xdp"]
-            )
-        else:
-            with receiver.enter():
-                offloads.switch(link.interface(receiver), True)
-        yield sender, receiver, link
+def is_of_gaps(level):
+    """Whether a level is of gaps, not of speed."""
+    return level["clock"] != "none"
 
 
-def received(receiver: Host, link: Link) -> int:
-    """Packets that the receiving end has counted."""
-    text = receiver.run(["ip", "-j", "-s", "link", "show", "dev", link.interface(receiver)]).stdout
-    return int(json.loads(text)[0]["stats64"]["rx"]["packets"])
-
-
-def run_generator(sender: Host, link: Link, seconds: float, cpu: int | list[int], **options: Any) -> dict[str, Any]:
-    """Send for some seconds; return the account."""
-    with Generator(link.interface(sender), netns=sender.path, cpu=cpu, **options) as generator:
-        deadline = time.monotonic() + seconds
-        while not generator.status()["has_ended"] and time.monotonic() < deadline:
-            time.sleep(0.01)
-    return generator.wait().account
-
-
-def flood(
-    drop: Path, seconds: float, cpu: int | list[int], backend: str = "xdp", queues: int = 1, **what: Any
-) -> dict[str, float]:
-    """Parshall as fast as it goes."""
-    with link_of(drop, queues) as (sender, receiver, link):
-        before = received(receiver, link)
-        account = run_generator(sender, link, seconds, cpu, seed=1, backend=backend, **what)
-        arrived = received(receiver, link) - before
-        return {
-            "pps": arrived / account["elapsed_ns"] * 1e9,
-            "lost": account["sent"] - arrived,
-            "ks_sizes": account["sizes"]["ks_distance"],
-            "sender_cpu_s": account["sender_cpu_s"],
-            "feeder_cpu_s": account["feeder_cpu_s"],
-            "starved_runs": account["starved_runs"],
-        }
-
-
-def floor(drop: Path, passes_on: Path, cpu: int) -> dict[str, float]:
-    """Live frames from a program that does nothing but redirect them."""
-    with link_of(drop) as (sender, receiver, link):
-        name = link.interface(sender)
-        sender.run(["ip", "link", "set", "dev", name, "xdpdrv", "obj", str(passes_on), "sec", "xdp"])
-        shown = json.loads(sender.run(["ip", "-j", "-d", "link", "show", "dev", name]).stdout)[0]
-        before = received(receiver, link)
-        elapsed_s = _floor.send(sender, shown, cpu)
-        arrived = received(receiver, link) - before
-        return {"pps": arrived / elapsed_s, "lost": _floor.FRAMES - arrived}
-
-
-def arrivals_ns(receiver: Host, link: Link) -> np.ndarray:
-    """Times that the program at the receiving end noted."""
-    shown = receiver.run(["ip", "-j", "-d", "link", "show", "dev", link.interface(receiver)]).stdout
-    return read_arrivals_ns(json.loads(shown)[0])
-
-
-def receiver_floor(program: Path, cpu: int) -> dict[str, float]:
-    """Gaps that the program at the peer sees when packets come as fast as they can."""
-    with link_of(program) as (sender, receiver, link):
-        options = {"netns": sender.path, "cpu": cpu, "sizes": "60", "count": PLACES // 2, "seed": 7}
-        Generator(link.interface(sender), **options).wait()
-        gaps = np.diff(arrivals_ns(receiver, link))
-        return {f"gap_p{percent}_ns": float(np.percentile(gaps, percent)) for percent in (1, 50, 90)}
-
-
-def written_trace(drop: Path, directory: Path) -> Path:
-    """Write a file of packets of the thesis's distribution, a microsecond apart."""
-    with link_of(drop) as (sender, _, link):
-        run = Generator(link.interface(sender), netns=sender.path, sizes="thesis", count=1, seed=1)
-        run.wait()
-    trace = directory / "thesis.pcap"
-    with trace.open("wb") as file:
-        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
-        for number, (_, frame) in enumerate(_native.planned_frames(json.dumps(run.request), [0] * REPLAYED)):
-            file.write(struct.pack("<IIII", number // 10**6, number % 10**6, len(frame), len(frame)) + frame)
-    return trace
-
-
-def tcpreplay(drop: Path, seconds: float, cpu: int, trace: Path) -> dict[str, float]:
-    """Replay a file from memory at top speed."""
-    with link_of(drop) as (sender, receiver, link):
-        before = received(receiver, link)
-        command = [
-            "taskset",
+def sender(level, duration_s):
+    """Return what sends."""
+    tool, traffic = level["tool"], level["traffic"]
+    if tool == FLOOR:
+        words = [sys.executable, HERE / "_floor.py", "{sender.interface}", duration_s]
+        return Program("gen", "sender", list(map(str, words)), WORKLOAD, end_s=duration_s + 60)
+    if tool == TCPREPLAY:
+        words = [sys.executable, "-P", "-m", "parshall.lab.replay", "-i", "{sender.interface}"]
+        words += ["--sizes", traffic, "-d", f"{duration_s:g}s"]
+        return Program("gen", "sender", words, WORKLOAD, end_s=duration_s + 60)
+    if tool in TRAFGENS:
+        # It forks, and ignores SIGINT while it sends; the shell is the leader of its group.
+        words = [
+            "setsid",
+            "-w",
+            "sh",
             "-c",
-            str(cpu),
-            "tcpreplay",
-            "-q",
-            "-t",
-            "-K",
-            "--loop=1000000",
-            f"--duration={max(1, round(seconds))}",
+            f"echo '{ONE}' > $0/one.cfg; timeout -s KILL $1 $2 -o $3 -i $0/one.cfg -P 1 -q",
         ]
-        command += ["-i", link.interface(sender), str(trace)]
-        text = sender.run(command, timeout_s=seconds + 60).stdout
-        match = re.search(r"Actual: (\d+) packets .* in ([\d.]+) seconds", text)
-        assert match, text
-        arrived = received(receiver, link) - before
-        return {"pps": arrived / float(match[2]), "lost": int(match[1]) - arrived}
+        words += ["{directory}", f"{duration_s:g}", TRAFGEN, "{sender.interface}"]
+        return Program("gen", "sender", words, WORKLOAD, is_json=False, statuses=(0, 137), end_s=duration_s + 60)
+    options = ["--backend", OURS[tool], "--seed", 7 if is_of_gaps(level) else 1]
+    if level["queues"] > 1:
+        options += ["--cpu", ",".join(map(str, sorted(os.sched_getaffinity(0))[: level["cpus"]]))]
+    if traffic in POISSON:
+        options += ["--sizes", 60, "--gap", "poisson", "--pps", f"{POISSON[traffic]:.0f}"]
+        options += ["--count", min(GAPS_MOST, round(GAPS_S * POISSON[traffic]))]
+    elif traffic in FIXED:
+        options += ["--sizes", 60, "--gap", f"fixed:mean={FIXED[traffic]}ns"]
+        options += ["--count", max(1000, round(GAPS_S * 1e9 / FIXED[traffic]))]
+    elif traffic == FLOOD:
+        options += ["--sizes", 60, "--count", GAPS_MOST]
+    elif traffic == "replay":
+        options += ["--replay", FILE, "--gap", "none", "--count", 10**12, "-d", f"{duration_s:g}s"]
+    else:
+        options += ["--sizes", traffic, "-d", f"{duration_s:g}s"]
+    return generate("sender", duration_s, *options)
 
 
-def trafgen(drop: Path, seconds: float, cpu: int, directory: Path) -> dict[str, float]:
-    """Send one packet of 60 bytes again and again."""
-    with link_of(drop) as (sender, receiver, link):
-        configuration = directory / "one.cfg"
-        configuration.write_text("{ 0x02,0,0,0,0,2, 0x02,0,0,0,0,1, 0x08,0x00, fill(0x41, 46) }\n")
-        command = [
-            shutil.which("trafgen", path=SEARCH) or "trafgen",
-            "-o",
-            link.interface(sender),
-            "-i",
-            str(configuration),
-            "-P",
-            "1",
-            "-q",
-        ]
-        before = received(receiver, link)
-        program = sender.popen(["taskset", "-c", str(cpu), *command], stdout=subprocess.DEVNULL, start_new_session=True)
-        began = time.monotonic()
-        time.sleep(seconds)
-        arrived, elapsed_s = received(receiver, link) - before, time.monotonic() - began
-        # It forks, and ignores SIGINT while it sends.
-        os.killpg(program.pid, signal.SIGKILL)
-        program.wait(timeout=60)
-        return {"pps": arrived / elapsed_s}
+def receiver(level):
+    """Return what the peer does with the packets."""
+    if level["clock"] == TCPDUMP:
+        words = ["--time-stamp-precision=nano", "-s", 64, "-B", 262144, "-w", "{directory}/gaps.pcap", "udp and port 9"]
+        return tcpdump("receiver", *words)
+    what = ["arrivals"] if is_of_gaps(level) else ["drop"]
+    words = [sys.executable, str(HERE / "_xdp.py"), *what, "{receiver.interface}"]
+    words += ["{directory}/arrivals.npy"] if is_of_gaps(level) else []
+    return Program("peer", "receiver", words, INSTRUMENT, ready="started", is_json=False)
 
 
-def captured_gaps(
-    sender: Host, receiver: Host, link: Link, cpu: int, directory: Path, **options: Any
-) -> tuple[dict[str, Any], np.ndarray]:
-    """Send, capture with tcpdump at the peer; return account and the gaps by its time stamps, ns."""
-    trace = directory / "captured.pcap"
-    other = str(max(os.sched_getaffinity(0) - {cpu}, default=cpu))
-    command = ["tcpdump", "-i", link.interface(receiver), "--time-stamp-precision=nano", "-s", "64", "-B", "262144"]
-    command += ["-w", str(trace), "udp and port 9"]
-    program = receiver.popen(["taskset", "-c", other, *command], stderr=subprocess.PIPE, text=True)
-    assert program.stderr is not None
-    while "listening on" not in program.stderr.readline():
-        assert program.poll() is None, "tcpdump ended"
-    with Generator(link.interface(sender), netns=sender.path, cpu=cpu, **options) as generator:
-        while not generator.status()["has_ended"]:
-            time.sleep(0.01)
-    account = generator.wait().account
-    # tcpdump empties its buffer within a second of the last packet.
-    time.sleep(1.5)
-    program.send_signal(signal.SIGINT)
-    account["tcpdump"] = " ".join(program.communicate(timeout=60)[1].split())
-    gaps, _ = _native.read_trace_gaps(trace)
-    account["captured"] = len(gaps) + 1
-    return account, np.asarray(gaps)
+def setting(level, duration_s):
+    """Return a tool that sends, and its peer."""
+    queues = level["queues"]
+    both = [
+        ["ethtool", "-L", f"{{{name}.interface}}", "rx", str(queues), "tx", str(queues)]
+        for name in ("sender", "receiver")
+    ]
+    # Before the program comes: a queue that is added later does not run it.
+    more = [[command] if queues > 1 else [] for command in both]
+    before = []
+    if level["tool"] == FLOOR:
+        words = [sys.executable, str(HERE / "_xdp.py"), "pass", "{sender.interface}"]
+        before = [Program("pass", "sender", words, INSTRUMENT, ready="started", is_json=False)]
+    if level["traffic"] == "replay":
+        words = [sys.executable, "-c", WRITE, FILE]
+        before = [Program("file", "sender", words, INSTRUMENT, ready="started", is_json=False, scratch=["sizes.pcap"])]
+    return Setting(
+        [Host("sender", cpu=CPU, commands=more[0]), Host("receiver", cpu=-1, commands=more[1])],
+        [Link("sender", "receiver", napi=True, backend="veth")],
+        [receiver(level), *before, sender(level, duration_s)],
+        duration_s,
+    )
 
 
-def ks_exponential(gaps_ns: np.ndarray, mean_ns: float) -> float:
-    """Distance of gaps from the exponential distribution, on both sides of each step."""
-    ordered = np.sort(gaps_ns)
-    distribution = -np.expm1(-ordered / mean_ns)
+# Writes the packets that tcpreplay sends, for the generator's replay.
+WRITE = """import sys, time
+from parshall.lab.replay import COUNT, ip_sizes, records
+with open(sys.argv[1], "wb") as file:
+    file.writelines(records(ip_sizes("thesis", COUNT, seed=1)))
+print("started", file=sys.stderr, flush=True)
+try:
+    time.sleep(86400)
+except KeyboardInterrupt:
+    pass
+"""
+
+
+def elapsed_s(run):
+    """Return how long was sent."""
+    return run.wall_s if run.level["tool"] in TRAFGENS else run.result("gen")["elapsed_ns"] / 1e9
+
+
+def gaps_ns(run):
+    """Return the gaps between the packets that arrived."""
+    if run.level["clock"] == TCPDUMP:
+        return np.asarray(_native.read_trace_gaps(run.directory / "gaps.pcap")[0])
+    return np.diff(np.load(run.directory / "arrivals.npy"))
+
+
+def distance(run):
+    """Return the distance of the gaps from the exponential distribution, on both sides of each step, percent."""
+    if run.level["traffic"] not in POISSON or not is_of_gaps(run.level):
+        return None
+    ordered = np.sort(gaps_ns(run))
+    distribution = -np.expm1(-ordered * POISSON[run.level["traffic"]] / 1e9)
     steps = np.arange(len(ordered) + 1) / len(ordered)
-    return float(max(np.abs(distribution - steps[:-1]).max(), np.abs(distribution - steps[1:]).max()))
+    return 100 * float(max(np.abs(distribution - steps[:-1]).max(), np.abs(distribution - steps[1:]).max()))
 
 
-def ks_rounded(gaps_ns: np.ndarray, mean_ns: float, unit_ns: float) -> float:
-    """Distance when the times of packets are rounded down to a unit, and the distribution likewise.
-
-    The first packet lies anywhere in its unit, so that the rounded gap is at most k units with the mean over u in
-    (0, 1) of F((k + 1 - u) units).
-    """
-    times = np.floor(np.cumsum(gaps_ns) / unit_ns)
-    counts = np.bincount(np.diff(times).astype(int))
-    found = np.cumsum(counts) / counts.sum()
-    rate = unit_ns / mean_ns
-    k = np.arange(len(found))
-    expected = 1 - np.exp(-rate * k) * -math.expm1(-rate) / rate
-    return float(np.abs(found - expected).max())
+def own_distance(run):
+    """Return the same distance by the generator's clock, percent."""
+    found = run.result("gen")["gaps"] if run.level["traffic"] in POISSON else None
+    return None if found is None else 100 * found["ks_distance"]
 
 
-def poisson(
-    program: Path, cpu: int | list[int], seconds: float, pps: float, backend: str = "xdp", queues: int = 1
-) -> dict[str, Any]:
-    """Poisson arrivals, seen by the generator and by an XDP program at the peer."""
-    with link_of(program, queues) as (sender, receiver, link):
-        with Generator(
-            link.interface(sender),
-            netns=sender.path,
-            cpu=cpu,
-            sizes="60",
-            gap="poisson",
-            pps=pps,
-            count=int(min(pps * seconds, PLACES)),
-            seed=7,
-            backend=backend,
-        ) as generator:
-            while not generator.status()["has_ended"]:
-                time.sleep(0.01)
-        account = generator.wait().account
-        gaps = np.diff(arrivals_ns(receiver, link))
-        return {
-            "sent": account["sent"],
-            "captured": len(gaps) + 1,
-            "pps": account["rate_pps"],
-            "ks_own": account["gaps"]["ks_distance"],
-            "ks_arrived_ns": ks_exponential(gaps, 1e9 / pps),
-            "ks_arrived_us": ks_rounded(gaps, 1e9 / pps, 1000.0),
-            "gap_p10_ns": float(np.quantile(gaps, 0.1)),
-            "late_mean_ns": account["gaps"]["late_mean_ns"],
-        }
+def gap_error(run):
+    """Return by how much the mean of fixed gaps is off at the peer, percent."""
+    if run.level["traffic"] not in FIXED:
+        return None
+    return 100 * abs(float(gaps_ns(run).mean()) / FIXED[run.level["traffic"]] - 1)
 
 
-def fixed(program: Path, cpu: int, gap_ns: int, seconds: float) -> dict[str, Any]:
-    """Equal gaps, seen by the generator and by an XDP program at the peer."""
-    with link_of(program) as (sender, receiver, link):
-        options = fixed_options(gap_ns, seconds)
-        with Generator(link.interface(sender), netns=sender.path, cpu=cpu, **options) as generator:
-            while not generator.status()["has_ended"]:
-                time.sleep(0.01)
-        return fixed_result(generator.wait().account, np.diff(arrivals_ns(receiver, link)), gap_ns)
+def gap_p10(run):
+    """Return what the shortest tenth of the gaps is below."""
+    return float(np.quantile(gaps_ns(run), 0.1)) if is_of_gaps(run.level) else None
 
 
-def fixed_tcpdump(cpu: int, directory: Path, gap_ns: int, seconds: float) -> dict[str, Any]:
-    """Equal gaps, seen by the generator and by tcpdump."""
-    with link_of(None) as (sender, receiver, link):
-        options = fixed_options(gap_ns, seconds)
-        account, gaps = captured_gaps(sender, receiver, link, cpu, directory, **options)
-        return fixed_result(account, gaps, gap_ns) | {"tcpdump": account["tcpdump"]}
+def level(tool="gen", traffic="thesis", queues=1, cpus=1, clock="none"):
+    """Return a level."""
+    return {"tool": tool, "traffic": traffic, "queues": queues, "cpus": cpus, "clock": clock}
 
 
-def fixed_options(gap_ns: int, seconds: float) -> dict[str, Any]:
-    """Return the request to the generator."""
-    return {"sizes": "60", "gap": f"fixed:mean={gap_ns}ns", "count": max(1000, int(seconds * 1e9 / gap_ns)), "seed": 7}
+SPEED = [
+    level(FLOOR, "46"),
+    *(level("gen", sizes) for sizes in ("thesis", "46", "1500")),
+    *(level(tool, "thesis") for tool in (*list(OURS)[1:], *REPLAYS)),
+    *(level(tool, "46") for tool in TRAFGENS),
+    *(level(tool, "replay") for tool in OURS),
+]
+CORES = [
+    level(tool, traffic, 2, cpus, clock)
+    for cpus in (1, 2)
+    for tool, traffic, clock in (*((tool, "thesis", "none") for tool in OURS), ("gen", "poisson 900k", "program"))
+]
+GAPS = [
+    *(level("gen", traffic, clock="program") for traffic in (*POISSON, *FIXED, FLOOD)),
+    *(level(tool, "poisson 100k", clock="program") for tool in list(OURS)[1:]),
+    *(level("gen", traffic, clock=TCPDUMP) for traffic in ("fixed 10000 ns", "fixed 2000 ns")),
+]
 
-
-def fixed_result(account: dict[str, Any], gaps: np.ndarray, gap_ns: int) -> dict[str, Any]:
-    """Errors of equal gaps by both clocks."""
-    return {
-        "sent": account["sent"],
-        "captured": len(gaps) + 1,
-        "mean_error": account["gaps"]["mean_ns"] / gap_ns - 1,
-        "error_p99": account["gaps"]["error_p99"],
-        "late_max_ns": account["gaps"]["late_max_ns"],
-        "mean_error_arrived": float(gaps.mean()) / gap_ns - 1,
-        "error_p50_arrived": float(np.median(np.abs(gaps - gap_ns))) / gap_ns,
-        "error_p99_arrived": float(np.quantile(np.abs(gaps - gap_ns), 0.99)) / gap_ns,
-    }
-
-
-def main() -> int:
-    """Measure, print, archive."""
-    parser = parser_for(__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    arguments = parser.parse_args()
-    cpu = min(os.sched_getaffinity(0))
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-        directory = Path(name)
-        drop = compiled(directory, DROP, "drop")
-        cases: dict[str, Any] = {}
-        if drop is not None:
-            passes_on = compiled(directory, _floor.SOURCE, "floor")
-            cases["flood_floor"] = lambda: floor(drop, passes_on, cpu)
-            for sizes in ("thesis", "46", "1500"):
-                cases[f"flood_parshall_{sizes}"] = lambda s=sizes: flood(drop, arguments.seconds, cpu, sizes=s)
-            trace = written_trace(drop, directory)
-            if shutil.which("tcpreplay"):
-                cases["flood_tcpreplay_thesis"] = lambda: tcpreplay(drop, arguments.seconds, cpu, trace)
-            if shutil.which("trafgen", path=SEARCH):
-                cases["flood_trafgen_46"] = lambda: trafgen(drop, arguments.seconds, cpu, directory)
-            for backend in ("af-packet", "af-xdp"):
-                cases[f"flood_{backend}_thesis"] = lambda b=backend: flood(
-                    drop, arguments.seconds, cpu, b, sizes="thesis"
-                )
-            for name, same in (("floor", "floor"), ("generated", "parshall_thesis"), ("tcpreplay", "tcpreplay_thesis")):
-                if f"flood_{same}" in cases:
-                    cases[f"replay_{name}"] = cases[f"flood_{same}"]
-            for backend in ("xdp", "af-packet", "af-xdp"):
-                cases[f"replay_{backend}"] = lambda b=backend: flood(
-                    drop, arguments.seconds, cpu, b, replay=trace, gap="none", count=ENDLESS
-                )
-            arrivals = compiled(directory, SOURCE, "arrivals")
-            two = sorted(os.sched_getaffinity(0))[:2]
-            for cpus in (two[:1], two) if len(two) == 2 else ():
-                for backend in ("xdp", "af-packet", "af-xdp"):
-                    cases[f"cores_{len(cpus)}_flood_{backend}"] = lambda c=cpus, b=backend: flood(
-                        drop, arguments.seconds, c, b, queues=2, sizes="thesis"
-                    )
-                cases[f"cores_{len(cpus)}_poisson_900k"] = lambda c=cpus: poisson(
-                    arrivals, c, 1.0, POISSON_PPS, queues=2
-                )
-            cases["receiver_floor"] = lambda: receiver_floor(arrivals, cpu)
-            for name, pps in (("900k", POISSON_PPS), ("400k", 400e3), ("100k", 100e3), ("40k", 40e3)):
-                cases[f"poisson_{name}"] = lambda p=pps: poisson(arrivals, cpu, 1.0, p)
-            for backend in ("af-packet", "af-xdp"):
-                cases[f"poisson_100k_{backend}"] = lambda b=backend: poisson(arrivals, cpu, 1.0, 100e3, b)
-            for gap_ns in FIXED_GAPS_NS:
-                cases[f"fixed_{gap_ns}"] = lambda g=gap_ns: fixed(arrivals, cpu, g, 1.0)
-        for gap_ns in (10_000, 2_000):
-            cases[f"fixed_{gap_ns}_tcpdump"] = lambda g=gap_ns: fixed_tcpdump(cpu, directory, g, 1.0)
-        cases = {case: run for case, run in cases.items() if arguments.only in case}
-        results: dict[str, list[dict[str, Any]]] = {case: [] for case in cases}
-        for _ in range(arguments.repeats):
-            for case, run in cases.items():
-                results[case].append(run())
-    finish("generate", {"cpu": cpu, "results": results}, {}, arguments.archive)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+study = Study(
+    name="generate",
+    title="How fast and how exactly does the generator send?",
+    question="One tool sends over a cable whose other end drops, or notes the time of each packet and drops.",
+    setting=setting,
+    levels=[*SPEED, *(CORES if len(os.sched_getaffinity(0)) > 1 else []), *GAPS],
+    quick_levels=[
+        level(FLOOR, "46"),
+        level("gen", "46"),
+        level("gen", "thesis"),
+        level("gen", "poisson 100k", clock="program"),
+    ],
+    control_level=level(),
+    has_controls=False,
+    duration_s=2.0,
+    repeats=3,
+    measures=[
+        Measure("rate", "kpps", lambda run: run.received("receiver") / elapsed_s(run) / 1e3, "packets that arrived"),
+        Measure("distance", "%", distance, "distance of the gaps from the exponential distribution"),
+        Measure("own_distance", "%", own_distance, "the same by the generator's clock"),
+        Measure("gap_error", "%", gap_error, "error of the mean of equal gaps"),
+        Measure("gap_p10", "ns", gap_p10, "what the shortest tenth of the gaps is below"),
+    ],
+    figures=[
+        Figure(
+            "rate", "Packets that arrived", "tool", ["rate"], colour="traffic", where={"queues": 1, "clock": "none"}
+        ),
+        Figure("cores", "With one CPU that sends, and with two", "cpus", ["rate"], colour="tool", where={"queues": 2}),
+        Figure(
+            "distance",
+            "Distance from the exponential distribution",
+            "traffic",
+            ["distance", "own_distance"],
+            where={"traffic": list(POISSON), "clock": "program", "queues": 1},
+        ),
+    ],
+)

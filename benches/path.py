@@ -1,12 +1,11 @@
-"""What following packets costs a router: its capacity with and without the probes.
+"""What following packets costs a router: what it forwards with and without the probes.
 
-Run as root: ``python benches/path.py [--rounds 7] [--count 600000] [--receive rps]``. Source, router and sink are
-network namespaces; the generator offers more than the router can forward, and the sink counts what arrives. In every
-round each mode is measured once, in shuffled order, and compared with the mean of the two bare runs around it: the
-speed of a shared machine drifts. So is how long the commands take to start. Prints one line of JSON: for each mode the
-share of the capacity that is kept, median and quartiles, what a forwarded packet cost more, ns, and how many times the
-cost of empty programs at the same places that is; for each command the median time to its first line, s.
+A study: ``benches/run path``. Source, router and sink are hosts on two cables; the generator offers more than the
+router can forward, all the time, on a CPU of its own; instruments come and go. Needs root; with bpftrace, one of its
+scripts is beside them.
 
+none
+    No instrument: the base, before and after each other one.
 h2, h5, h9
     Histograms of 2, 5 and 9 stages that forwarded packets pass.
 h9_share
@@ -23,192 +22,144 @@ bpftrace5
     A bpftrace script with the same 5 tracepoints, a time for each packet and histograms.
 """
 
-import random
-import statistics
-import subprocess
+import shutil
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from _empty import empty_programs
-from _record import finish, parser_for, version_of
+from parshall.lab import Figure, Host, Link, Measure, Program, Setting, Study, generate, grid
+from parshall.lab.programs import parshall
+from parshall.lab.study import INSTRUMENT, SERVER
 
-from parshall.instruments.path import PathProfile
-from parshall.router.offer import offer
-from parshall.router.setup import Setup
-from parshall.router.testbed import RouterTestbed
-from parshall.router.traffic import Traffic
-
+HERE = Path(__file__).parent
 TWO = ["receive", "start_xmit"]
 FIVE = ["gro", "receive", "queue", "start_xmit", "xmit"]
 NINE = [*FIVE, "tcx_ingress", "pre_routing", "forward", "post_routing"]
-PARSHALL = [sys.executable, "-m", "parshall"]
-# Each with the text of the line that says that it has started; without, until it has ended.
-STARTS = {
-    "doctor": (["doctor"], ""),
-    "path": (["path", "-d", "1"], "started, "),
-    "path_log": (["path", "-d", "1", "-o", "/dev/null", "--reads"], "started, "),
+INGRESS, EGRESS = "{router.interfaces[0]}", "{router.interfaces[1]}"
+# Histograms of two and of five stages need no filter; a log, and stages of one namespace, do.
+HISTOGRAMS = {"h2": TWO, "h5": FIVE}
+FILTERED = {
+    "h9": ["--netns", "/proc/self/ns/net"],
+    "h9_share": ["--share", 0.05],
+    "h5_connection": ["--by", "connection"],
+    "log9": ["-o", "{directory}/path.arrow"],
+    "log9_16": ["-o", "{directory}/path.arrow", "--every", 16],
 }
-EMPTY = ("e2", "e5", "e9")
-SHARE_LENGTH = 10
+EMPTY = {"e2": TWO, "e5": FIVE, "e9": NINE}
+NONE, BPFTRACE = "none", "bpftrace5"
+OURS = [*HISTOGRAMS, *FILTERED]
+INSTRUMENTS = [NONE, *OURS, *EMPTY, *([BPFTRACE] if shutil.which("bpftrace") else [])]
 # Packets of the generator: 4 flows, so that there are connections to tell apart.
 FLOWS = 4
+SINK_MAC, ROUTER_MAC = "02:00:00:00:00:03", "02:00:00:00:00:02"
 # The same as FIVE does: the time of each stage since the stage before, by packet.
-_LATER = (
+LATER = (
     "tracepoint:net:{point} {{ $s = @at[args->skbaddr]; "
     "if ($s) {{ @{point} = hist(nsecs - $s); @at[args->skbaddr] = nsecs; }} }}\n"
 )
-_SCRIPT_END = "delete(@at[args->skbaddr]);"
 SCRIPT = (
     "tracepoint:net:napi_gro_receive_entry { @at[args->skbaddr] = nsecs; }\n"
-    + "".join(_LATER.format(point=point) for point in ("netif_receive_skb", "net_dev_queue", "net_dev_start_xmit"))
-    + _LATER.format(point="net_dev_xmit").replace("@at[args->skbaddr] = nsecs;", _SCRIPT_END)
-    + 'BEGIN { printf("attached\\n"); }\n'
+    + "".join(LATER.format(point=point) for point in ("netif_receive_skb", "net_dev_queue", "net_dev_start_xmit"))
+    + LATER.format(point="net_dev_xmit").replace("@at[args->skbaddr] = nsecs;", "delete(@at[args->skbaddr]);")
+    + 'BEGIN { system("echo begun >&2"); }\n'
 )
-# bpftrace wants tracefs and debugfs, which not every host has mounted: they are, for it alone.
+# bpftrace needs tracefs and debugfs, which are mounted for it alone.
 WITH_TRACEFS = """mount -t tracefs none /sys/kernel/tracing; mount -t debugfs none /sys/kernel/debug
-exec bpftrace -e "$0" """
+exec bpftrace --unsafe -o "$1" -e "$0" """
+# The router's packets are processed on its CPU, not on the generator's: receive packet steering.
+STEER = (
+    'mount -t sysfs sysfs /sys && printf %x $((1 << ($(nproc --all) - 1))) > "/sys/class/net/$0/queues/rx-0/rps_cpus"'
+)
 
 
-@contextmanager
-def bpftrace() -> Iterator[None]:
-    """Run the script."""
-    process = subprocess.Popen(
-        ["unshare", "-m", "sh", "-c", WITH_TRACEFS, SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
-        if not any("attached" in line for line in lines):
-            raise RuntimeError("bpftrace did not attach")
-        yield
-    finally:
-        process.terminate()
-        process.communicate()
+def stages_of(name):
+    """Return the stages that an instrument has."""
+    return TWO if "2" in name else FIVE if "5" in name else NINE
 
 
-def stages_of(mode: str) -> list[str]:
-    """Return the stages that a mode has."""
-    return TWO if "2" in mode else FIVE if "5" in mode else NINE
+def instrument(name):
+    """Return the programs of an instrument."""
+    if name == NONE:
+        return []
+    if name == BPFTRACE:
+        words = ["unshare", "-m", "bash", "-c", WITH_TRACEFS, SCRIPT.replace("{", "{{").replace("}", "}}")]
+        words.append("{directory}/bpftrace.txt")
+        options = {"ready": "begun", "is_json": False, "scratch": ["bpftrace.txt"]}
+        return [Program(name, "router", words, INSTRUMENT, **options)]
+    if name in EMPTY:
+        words = [sys.executable, str(HERE / "_empty.py"), ",".join(EMPTY[name]), INGRESS]
+        return [Program(name, "router", words, INSTRUMENT, ready="started", is_json=False)]
+    words = ["--stages", ",".join(stages_of(name)), *FILTERED.get(name, [])]
+    words += ["-i", INGRESS] if name in FILTERED and name not in ("h9", "h5_connection") else []
+    return [parshall("router", "path", *words, name="path", scratch=["path.arrow"])]
 
 
-def start_s(command: str) -> float:
-    """Return how long a command takes until it has started."""
-    words, started = STARTS[command]
-    began = time.monotonic()
-    process = subprocess.Popen(
-        [*PARSHALL, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
-    )
-    assert process.stderr is not None
-    if started and not any(started in line for line in process.stderr):
-        raise RuntimeError(f"parshall {command} did not start")
-    took_s = time.monotonic() - began
-    process.communicate()
-    return took_s if started else time.monotonic() - began
-
-
-@contextmanager
-def measuring(mode: str, bed: RouterTestbed, directory: str, found: dict[str, Any]) -> Iterator[None]:
-    """Follow the router's packets while the block runs."""
-    if mode == "bare":
-        yield
-        return
-    if mode == "bpftrace5":
-        with bpftrace():
-            yield
-        return
-    stages = stages_of(mode)
-    if mode in EMPTY:
-        with empty_programs(stages, bed.router, bed.ingress):
-            yield
-        return
-    options: dict[str, Any] = {"interface": bed.ingress, "netns": bed.router.namespace}
-    log = Path(directory) / "path.arrow" if mode.startswith("log") else None
-    if mode == "h9_share":
-        options |= {"share": 0.05, "seed": random.getrandbits(32)}
-    if mode == "h5_connection":
-        options |= {"by": "connection"}
-    if mode == "log9_16":
-        options |= {"every": 16}
-    if not mode.startswith("log") and mode != "h9_share" and "tcx_ingress" not in stages:
-        # Histograms of a whole host need no filter.
-        options = {key: value for key, value in options.items() if key not in ("interface", "netns")}
-        if any(stage in stages for stage in ("pre_routing", "forward", "post_routing")):
-            options["netns"] = bed.router.namespace
-    with PathProfile(log, stages=stages, **options) as profile:
-        yield
-    summary = profile.summary
-    assert summary is not None
-    account = summary.ledger["hooks"][0]
-    lost = sum(account["lost"].values())
-    assert account["seen"] == account["filtered"] + account["thinned"] + account["logged"] + lost, account
-    entry = found.setdefault(mode, {"packets": 0, "lost": 0})
-    entry["packets"] += account["seen"]
-    entry["lost"] += lost
-
-
-def main() -> None:
-    """Measure all modes in turns."""
-    parser = parser_for(__doc__, rounds=7)
-    parser.add_argument("--count", type=int, default=600_000)
-    parser.add_argument("--receive", default="rps", choices=["rps", "threaded"])
-    parser.add_argument("--modes", default="h2,h5,h9,h9_share,h5_connection,log9,log9_16,e2,e5,e9,bpftrace5")
-    arguments = parser.parse_args()
-    modes = arguments.modes.split(",")
-    rates: dict[str, list[tuple[float, float]]] = {mode: [] for mode in modes}
-    ledgers: dict[str, Any] = {}
-    starts: dict[str, list[float]] = {command: [] for command in STARTS}
-    with RouterTestbed(Setup(receive=arguments.receive)) as bed, tempfile.TemporaryDirectory() as directory:
-
-        def run(mode: str, seed: int) -> float:
-            with measuring(mode, bed, directory, ledgers):
-                # Windows of half a second at random times need more of it.
-                count = arguments.count * (SHARE_LENGTH if mode == "h9_share" else 1)
-                return offer(bed, Traffic("none", flows=FLOWS, seed=seed), count).received_pps
-
-        seed = 0
-        for number in range(arguments.rounds):
-            random.shuffle(modes)
-            before = run("bare", seed)
-            for mode in modes:
-                seed += 1
-                with_probes = run(mode, seed)
-                after = run("bare", seed)
-                rates[mode].append((with_probes, (before + after) / 2))
-                before = after
-            for command, times_s in starts.items():
-                times_s.append(start_s(command))
-            print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
-    results = {}
-    for mode, pairs in rates.items():
-        kept = [probed / bare for probed, bare in pairs]
-        cost = [1e9 / probed - 1e9 / bare for probed, bare in pairs]
-        results[mode] = {
-            "kept": statistics.median(kept),
-            "kept_quartiles": statistics.quantiles(kept, n=4) if len(kept) > 1 else kept,
-            "cost_ns": statistics.median(cost),
-            "rates_pps": pairs,
-            **ledgers.get(mode, {}),
-        }
-    for mode, result in sorted(results.items()):
-        bound = results.get(next((one for one in EMPTY if stages_of(one) == stages_of(mode)), ""))
-        if bound and bound["cost_ns"] > 0:
-            result["times_empty"] = result["cost_ns"] / bound["cost_ns"]
-        ratio = f", {result['times_empty']:.2f} times the empty programs" if "times_empty" in result else ""
-        print(f"{mode:15} kept {result['kept']:.3f}  {result['cost_ns']:6.0f} ns a packet{ratio}", file=sys.stderr)
-    for command, times_s in starts.items():
-        print(f"{command:15} started after {statistics.median(times_s):.2f} s", file=sys.stderr)
-    finish(
-        "path",
-        {"receive": arguments.receive, "modes": results, "starts_s": starts},
-        {"bpftrace": version_of("bpftrace", "--version")},
-        arguments.archive,
+def setting(level, duration_s):
+    """Return source, router and sink, and an instrument at the router."""
+    forwards = {
+        "net.ipv4.ip_forward": 1,
+        # Packets come from addresses to which there is no route.
+        "net.ipv4.conf.all.rp_filter": 0,
+        "net.ipv4.conf.default.rp_filter": 0,
+        "net.ipv4.conf.all.send_redirects": 0,
+    }
+    router = [
+        ["ip", "link", "set", "dev", INGRESS, "address", ROUTER_MAC],
+        ["sysctl", "-q", f"net.ipv4.conf.{INGRESS}.rp_filter=0"],
+        ["ip", "neighbour", "replace", "{sink.address}", "lladdr", SINK_MAC, "dev", EGRESS],
+        ["ip", "route", "add", "198.18.1.0/24", "via", "{sink.address}"],
+        ["unshare", "--mount", "sh", "-c", STEER, INGRESS],
+    ]
+    sources = ["--src", f"198.18.0.1-198.18.0.{FLOWS}", "--dst-mac", ROUTER_MAC, "-d", f"{duration_s:g}s"]
+    drop = [sys.executable, str(HERE / "_xdp.py"), "drop", "{sink.interface}"]
+    return Setting(
+        [
+            Host("source", cpu=0),
+            Host("router", cpu=-1, sysctl=forwards, commands=router),
+            Host("sink", cpu=0, commands=[["ip", "link", "set", "dev", "{sink.interface}", "address", SINK_MAC]]),
+        ],
+        [Link("source", "router", napi=True, backend="veth"), Link("router", "sink", backend="veth")],
+        [
+            *instrument(level["instrument"]),
+            Program("drop", "sink", drop, SERVER, ready="started", is_json=False),
+            generate("source", duration_s, *sources),
+        ],
+        duration_s,
     )
 
 
-if __name__ == "__main__":
-    main()
+def forwarded(run):
+    """Return the packets that the sink got, thousands a second."""
+    return run.received("sink") / run.wall_s / 1e3
+
+
+def lost(run):
+    """Return the packets that the instrument saw and lost, percent."""
+    if run.level["instrument"] not in OURS:
+        return 0.0
+    account = run.ledger("path")
+    return 100 * account["lost"] / max(1, account["seen"])
+
+
+study = Study(
+    name="path",
+    title="What does following packets cost a router?",
+    question="A router gets more packets than it can forward, all the time; what follows them takes time of its CPU.",
+    setting=setting,
+    levels=grid(instrument=INSTRUMENTS),
+    quick_levels=grid(instrument=[NONE, "h5", "e5"]),
+    switched=["instrument"],
+    # The programs of a share of 5 % are attached for half a second each ten.
+    stretch_s=1.0,
+    control_level={"instrument": "h5"},
+    has_controls=False,
+    repeats=5,
+    measures=[
+        Measure("forwarded", "kpps", forwarded, "packets that were forwarded"),
+        Measure("packet", "ns", lambda run: 1e6 / forwarded(run), "time for each packet", is_ratio=False),
+        Measure("lost", "%", lost, "packets that the instrument lost"),
+    ],
+    figures=[
+        Figure("forwarded", "Packets that were forwarded", "instrument", ["forwarded"]),
+        Figure("packet", "Time for each packet", "instrument", ["packet"]),
+    ],
+)
