@@ -1,8 +1,9 @@
 """What N applications that capture cost the kernel: one ring of ours beside N x tcpdump.
 
 A study: ``benches/run capture``, long. The study ``ffpf`` compares unmodified tcpdumps on the ring and on packet
-sockets; here is the kernel's part. Frames are sent over a cable as fast as they go, from one CPU, on which the receiving side runs,
-too; the readers have the other CPU, and come and go. Each writes to ``/dev/null``, and has a buffer of 128 MiB.
+sockets; here is the kernel's part. Frames are sent over a cable as fast as they go, from one CPU, on which the
+receiving side runs, too; the readers have the other CPU, and come and go. Each writes to ``/dev/null``, and has a
+buffer of 128 MiB.
 
 instruments whose packets go on to the stack, which drops them
     none       no capture: the base, before and after each other one

@@ -206,10 +206,11 @@ def test_every_figure_and_table_of_a_document_is_measured_or_omitted_with_a_reas
     assert all(reasons)
 
 
-@pytest.mark.parametrize("name", ["relay", "hostile_member", "tcp_log"])
+@pytest.mark.parametrize("name", ["capture", "generate", "hostile_member", "path", "relay", "tcp_log"])
 def test_benchmarks_that_are_studies_are_valid(name: str) -> None:
     study = load(Path(__file__).parents[2] / f"benches/{name}.py")
-    assert study.name == name and (study.statements or study.switched)
+    # Loading checks the setting of each level.
+    assert study.name == name and study.levels_of(is_quick=True)
 
 
 # --- bundles --------------------------------------------------------------------------------------------------
@@ -597,6 +598,30 @@ def test_a_machine_that_changed_is_named_in_a_comparison(tmp_path: Path) -> None
         evaluate(write_bundle(tmp_path / name, study, times), study)
     page = write_report([tmp_path / "before", tmp_path / "after"], tmp_path / "out").read_text()
     assert "The machine changed while one of them was measured: time." in page
+
+
+def test_bundles_of_several_systems_are_in_one_figure(tmp_path: Path) -> None:
+    study = study_of()
+    for number, name in enumerate(("one", "two <3>", "three"), 1):
+        times = {load: [number * load, number * load + 1] for load in (1, 2, 3)}
+        evaluate(write_bundle(tmp_path / name, study, times), study)
+    directories = [tmp_path / name for name in ("one", "two <3>", "three")]
+    page = write_report(directories, tmp_path / "out").read_text()
+    specifications = re.findall(r'<script type="application/json" id="data-time">(.*?)</script>', page, re.DOTALL)
+    assert len(specifications) == 1
+    drawn: dict[str, set[tuple[float, float]]] = {}
+    for rows in json.loads(specifications[0])["datasets"].values():
+        for row in rows:
+            if "repeat" in row:
+                drawn.setdefault(row["line"], set()).add((row["x"], row["y"]))
+    for number, name in enumerate(("one", "two <3>", "three"), 1):
+        assert drawn[name] == {(load, number * load + more) for load in (1, 2, 3) for more in (0, 1)}
+    assert "two &lt;3&gt;" in page and "two <3>" not in page.replace(specifications[0], "")
+    with pytest.raises(UsageError, match="named twice"):
+        write_report([*directories, directories[0]], tmp_path / "twice")
+    # Three have no before and after.
+    assert 'id="together"' in page and 'id="comparison"' not in page
+    assert 'id="together"' not in write_report(directories[:1], tmp_path / "single").read_text()
 
 
 def test_bundles_of_two_studies_are_not_compared(tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ def command(
     """Write report.html, a self-contained page, and its figures as PNG and SVG.
 
     Histograms are what `parshall path --json` printed. Of the directory of a study (`parshall lab`), its report; of
-    two, the second with a comparison. The default output directory is that of the first log if it is yours, and
-    otherwise, as for the study in DIR, report-DIR in the current directory. Of a store that `parshall tcp --ship`
-    fills, a directory or URL, the logs of all its hosts.
+    several, the lines of all in each figure, and of two a comparison. The default output directory is that of the
+    first log if it is yours, and otherwise, as for the study in DIR, report-DIR in the current directory. Of a store
+    that `parshall tcp --ship` fills, a directory or URL, the logs of all its hosts.
     """
     fleet = opened_fleet("report", inputs, since, until, cluster, hosts)
     if fleet is not None:
@@ -159,8 +159,6 @@ def _show(report: Path, is_replaced: bool, quiet: bool, as_json: bool) -> None:
 
 
 def _report_studies(inputs: list[Path], output: Path | None, title: str | None, quiet: bool, as_json: bool) -> None:
-    if len(inputs) > 2:
-        raise UsageError(f"{inputs[2]}: a third study; give one, or two to compare: before and after")
     # A study may be of others: it is read only.
     output = output or _here(inputs[-1])
     is_replaced = os.access(output / PAGE, os.F_OK)

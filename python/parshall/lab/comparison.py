@@ -5,7 +5,6 @@ from typing import Any
 
 import polars as pl
 
-from parshall.errors import UsageError
 from parshall.lab.bundle import Bundle
 from parshall.lab.study import AFTER, BEFORE, NO_INSTRUMENTS, Measure
 from parshall.lab.table import BLOCK, Table
@@ -66,7 +65,7 @@ def _compare_at(table: Table, level: dict[str, Any], measure: Measure) -> Compar
 def compare(
     before: Bundle, evaluation_before: dict[str, Any], after: Bundle, evaluation_after: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the differences of two bundles.
+    """Return the differences of two bundles of one study.
 
     All runs of a session have the state of the machine in common, and no number of them separates it from the effect
     of a change. So there is a verdict only where both sides have two sessions or more.
@@ -78,17 +77,7 @@ def compare(
         ``label``, ``before``, ``after`` (means), ``low``, ``high`` (95 % interval of the change, a share where
         ``is_ratio``), ``p`` (corrected for their number), all three null without an interval, ``verdict``;
         ``environment``: facts that differ; ``sentence``.
-
-    Raises
-    ------
-    UsageError
-        The bundles are of different studies.
     """
-    if evaluation_before["study"] != evaluation_after["study"]:
-        raise UsageError(
-            f"{before.directory} is of the study {evaluation_before['study']}, {after.directory} of "
-            f"{evaluation_after['study']}; compare bundles of one study"
-        )
     rows = list(_rows(evaluation_before, evaluation_after))
     compared = [row for row in rows if row["p"] is not None]
     for row, p in zip(compared, holm([row["p"] for row in compared]), strict=True):

@@ -1,4 +1,4 @@
-"""The report of a study: one self-contained HTML page, figures as PNG and SVG; of two bundles, before and after."""
+"""The report of a study: one self-contained HTML page, figures as PNG and SVG; of several bundles, together."""
 
 import math
 import shlex
@@ -16,6 +16,7 @@ from parshall.lab.comparison import compare
 from parshall.lab.drawing import begins_at, draw, hidden, split
 from parshall.lab.evaluation import EVALUATION
 from parshall.lab.study import Finding
+from parshall.lab.together import check_one_study, figures_together, names_of, side_by_side
 from parshall.report.document import check_destination, render, write_document
 from parshall.report.images import Images
 
@@ -42,14 +43,14 @@ def read_evaluation(directory: Path) -> dict[str, Any]:
 
 
 def write_report(directories: Sequence[Path], output: Path | None = None, title: str | None = None) -> Path:
-    """Write ``report.html`` and the figures of a study; of two bundles, the second with a comparison.
+    """Write ``report.html`` and the figures of a study; of several bundles, with the lines of all in each figure.
 
     No code of a bundle runs, so bundles of others can be reported.
 
     Parameters
     ----------
     directories : sequence of pathlib.Path
-        One bundle, or two: before and after a change.
+        Bundles of one study. Two are compared, too: before and after a change.
     output : pathlib.Path, optional
         Directory of the report. Default: the last bundle.
     title : str, optional
@@ -63,7 +64,7 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
     Raises
     ------
     UsageError
-        A directory has no ended study, or a damaged one, or the two are of different studies.
+        A directory has no ended study, or a damaged one, or they are of different studies.
     """
     bundles = [Bundle.open(directory) for directory in directories]
     check_destination(output or bundles[-1].directory)
@@ -78,14 +79,18 @@ def _written(
     bundle, evaluation = bundles[-1], evaluations[-1]
     resume = f"write its evaluation again: parshall lab resume {bundle.directory}"
     with naming_damage([each.directory for each in bundles], resume):
-        comparison = evaluation.get("comparison")
+        check_one_study(bundles, evaluations)
+        comparison, listed, together = evaluation.get("comparison"), evaluation["figures"], None
         if len(bundles) == 2:
             comparison = compare(bundles[0], evaluations[0], bundles[1], evaluations[1])
-        figures = _drawn(evaluation["figures"])
+        if len(bundles) > 1:
+            names = names_of(bundles)
+            listed, together = figures_together(names, evaluations), side_by_side(names, bundles, evaluations)
+        figures = _drawn(listed)
         for figure in figures:
             if figure["specification"]:
                 images.add(Path(figure["name"]).name, figure["specification"])
-        page = _render(title or evaluation["title"], bundle, evaluation, figures, comparison)
+        page = _render(title or evaluation["title"], bundle, evaluation, figures, comparison, together)
     return write_document(output or bundle.directory, page, images)
 
 
@@ -129,6 +134,7 @@ def _render(
     evaluation: dict[str, Any],
     figures: list[dict[str, Any]],
     comparison: dict[str, Any] | None,
+    together: dict[str, Any] | None,
 ) -> str:
     return render(
         "lab.html.j2",
@@ -149,6 +155,7 @@ def _render(
         # A table has them.
         stated={Finding(**_measured(each)).sentence for each in evaluation["statements"]},
         comparison=comparison,
+        together=together,
         runs_sentence=runs_sentence(bundle, evaluation),
         warnings=list(warnings(evaluation)),
     )

@@ -23,7 +23,7 @@ class Summary:
         Quartiles by linear interpolation.
     low, high : float
         Confidence interval of the mean, 95 %, by Student's t: it assumes independent repeats and a mean that is
-        nearly normal. NaN for a single value.
+        nearly normal; without its part below 0 where no value is negative. NaN for a single value.
     """
 
     count: int
@@ -44,6 +44,9 @@ def summarise(values: Sequence[float]) -> Summary | None:
     data = np.asarray(values, float)
     lower, median, upper = np.quantile(data, (0.25, 0.5, 0.75))
     low, high = mean_interval(data)
+    if data.min() >= 0 and low < 0:
+        # The mean of what is never negative is not, either.
+        low = 0.0
     return Summary(len(data), data.mean(), data.min(), data.max(), float(median), float(lower), float(upper), low, high)
 
 
