@@ -59,6 +59,11 @@ class Table:
         self.decisive: list[Condition] = []
         self.planned = planned
 
+    @property
+    def interval(self) -> str:
+        """What the intervals are called: a study that looks again and again has wider ones, for all looks together."""
+        return "95 % interval" if self.confidence == CONFIDENCE else "95 % interval of all looks"
+
     def where(self, condition: Condition | None = None, *, control: str = "", **levels: Any) -> pl.DataFrame:
         """Return the runs that succeeded at some levels; a list matches each of its values."""
         return self._planned({**(condition or {}), **levels}, control).filter(status="done")
@@ -177,7 +182,7 @@ class Table:
         missing = f"; {found.missing} pairs miss a half" if found.missing else ""
         return (
             f"{found.before:{form}} to {found.after:{form}} {unit}, {step} {of} "
-            f"(95 % interval {low} to {high} {of}{missing})"
+            f"({self.interval} {low} to {high} {of}{missing})"
         )
 
     def judge(
@@ -276,7 +281,7 @@ class Table:
         unit = self.study.measure(measure).unit
         ends = f"{interval_text(low, high)} {unit}".rstrip()
         # Runs that follow each other resemble each other: what another day brings is not in it.
-        text = f"{text} (95 % interval of these runs {ends})" if frame.height > 1 else text
+        text = f"{text} ({self.interval} {ends}, of these runs)" if frame.height > 1 else text
         why = "" if sign == wants else reason if sign else "it cannot be said yet on which side of the limit it is"
         is_open = not sign and frame.height > 0
         finding = Finding(text, sign == wants if sign else None, why, is_open=is_open)

@@ -557,7 +557,7 @@ def by_overload(table: Table) -> Finding:
     low, high = (100 * end for end in share_interval(starved, len(shares), table.confidence))
     text = (
         f"under overload a gateway forwards {span} % of its rate without loss, less than half of it in {starved} of "
-        f"{len(shares)} runs (95 % interval {low:.0f} to {high:.0f} % of such runs)"
+        f"{len(shares)} runs ({table.interval} {low:.0f} to {high:.0f} % of such runs)"
     )
     is_same = True if low > 50 else False if high < 50 else None
     why = "" if is_same else "most runs do not starve" if is_same is False else "it cannot be said yet whether most do"

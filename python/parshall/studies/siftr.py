@@ -188,7 +188,7 @@ def coupling(table: Table) -> Finding:
     low, high = 100 * found.low, 100 * found.high
     text = (
         f"of the throughput without a log, {found.before:.1%} remain with 1 flow, {found.after:.1%} with {many} "
-        f"({100 * found.change:+.1f} %, 95 % interval {low:+.1f} to {high:+.1f} %)"
+        f"({100 * found.change:+.1f} %, {table.interval} {low:+.1f} to {high:+.1f} %)"
     )
     return verdict(found, 0, margin=MUCH, text=text, reason="what a log costs depends on the number of flows here")
 

@@ -153,7 +153,7 @@ def samples(table: Table) -> Finding:
     times = [1 + each for each in (found.change, found.low, found.high)]
     text = (
         f"{found.after:,.0f} records at every packet, {found.before:,.0f} samples at 1 ms of the same flow "
-        f"({times[0]:.1f} times as many, 95 % interval {times[1]:.1f} to {times[2]:.1f}); polling missed "
+        f"({times[0]:.1f} times as many, {table.interval} {times[1]:.1f} to {times[2]:.1f}); polling missed "
         f"{table.mean('missed', **BOTH):.0f} % of the changes of the window"
     )
     return verdict(found, 1, margin=0.1, text=text, reason="polling had as many samples")
