@@ -201,17 +201,27 @@ static __noinline int inherit(struct path_packet *packet, __u32 place, __u32 sta
 	return 1;
 }
 
-/* Each CPU keeps its first packet and every n-th after it: a common count would be a cache line that all CPUs write. */
+/*
+ * Each CPU keeps its first packet, and one at a random place of each n after it: traffic that comes in a pattern, as sent
+ * and delivered by turns on the loopback, would have every n-th packet of one kind only (RFC 5475, 5.2.1). A common count
+ * would be a cache line that all CPUs write.
+ */
 static __always_inline int is_thinned_out(void)
 {
 	struct path_cpu *now = this_cpu();
-	__u32 passed;
+	__u32 passed, kept;
 
 	if (!now)
 		return 1;
 	passed = now->passed;
-	now->passed = passed + 1 < options.every ? passed + 1 : 0;
-	return passed != 0;
+	kept = now->kept;
+	if (passed + 1 < options.every) {
+		now->passed = passed + 1;
+	} else {
+		now->passed = 0;
+		now->kept = bpf_get_prandom_u32() % options.every;
+	}
+	return passed != kept;
 }
 
 /*

@@ -99,7 +99,8 @@ struct path_cpu {
 	__u32 poll_index;
 	__u32 noted;        /* how many packets were noted for generic XDP */
 	__u32 heads_in_use; /* by programs that interrupted each other */
-	__u32 passed;       /* packets since the last one that thinning kept, including that one */
+	__u32 passed;       /* packets of the group of which thinning keeps one */
+	__u32 kept;         /* the place of that one in its group */
 	__u32 is_dropping;  /* path_drop runs, and may be interrupted */
 } __attribute__((aligned(64)));
 

@@ -277,15 +277,15 @@ def test_a_common_time_axis_is_kept():
     assert STATE_BINS >= 500
 
 
-def test_bytes_that_wrapped_between_few_rows_are_those_of_the_account() -> None:
-    """Flow 1 moved 4 GiB in a pause; flow 2 lacks what came after its last row, which is less than a wrap."""
+def test_bytes_are_those_of_the_account_where_rows_have_fewer() -> None:
+    """Flow 1 moved 4 GiB in a pause; the rows of flow 2 lack what came after its last one."""
     table = records([1, 1, 2, 2], [0, 10**9, 0, 10**9], snd_una=[0, 10**6] * 2, snd_nxt=[0, 10**6] * 2)
     accounts = {1: 2**32 + 10**6, 2: 2 * 10**6}
     flows = pa.Table.from_pylist(
         [flow_row(flow, 2, bytes_acked=count, bytes_received=0) for flow, count in accounts.items()]
     )
     reduced = reduce(log_of(table, flows=flows)).table
-    assert reduced["bytes"].to_list() == [2**32 + 10**6, 10**6]
+    assert reduced["bytes"].to_list() == [2**32 + 10**6, 2 * 10**6]
     assert reduced["Mbps"][0] == pytest.approx(8e-6 * (2**32 + 10**6))
 
 
@@ -315,7 +315,7 @@ def test_the_caption_has_the_covered_part_of_the_last_bin():
     table = records([1] * 3, [0, 5 * NS_PER_S, 10 * NS_PER_S + NS_PER_S // 40 - 1], snd_una=[0, 5, 10])
     (throughput_figure,) = figures(table)
     assert "per bin of 100 ms" in throughput_figure.caption
-    assert throughput_figure.caption.endswith("The time ends 25% into the last bin.")
+    assert throughput_figure.caption.endswith("The log ends 25% into the last bin, so that its rate is too low.")
 
 
 def test_a_failed_connection_is_drawn_with_zero_throughput():

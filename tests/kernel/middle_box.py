@@ -65,7 +65,7 @@ class MiddleBox:
     log : polars.DataFrame
         What came to the box, after `forwarding` ended: source, kind, number, transmission, seq, payload_bytes,
         duplicate_begin, duplicate_end (of a D-SACK), time_s, due_s (by the script), forwarded_s (null: not forwarded;
-        of one above the MTU: when its sender was told).
+        of a packet above the MTU, the time of the ICMP message to its sender).
     """
 
     def __init__(self, bed: Any) -> None:

@@ -140,3 +140,24 @@ def test_what_a_host_passes_on_is_forwarded_whatever_stages_are_measured(bed, un
     check_balance(profile.summary.ledger)
     paths = profile.summary.paths
     assert (paths["sent"], paths["forwarded"]) == (30, 50), paths
+
+
+@pytest.mark.parametrize("every", [2, 10])
+def test_thinning_keeps_both_kinds_of_packets_that_come_by_turns(bed, every):
+    """On the loopback a packet is sent and delivered by turns, on one CPU."""
+    host = bed.host("loop")
+    with (
+        socket_at(host, "127.0.0.1", socket.SOCK_DGRAM) as receiving,
+        socket_at(host, "127.0.0.1", socket.SOCK_DGRAM) as sending,
+        PathProfile(netns=host.namespace, filter="udp port 9000", every=every) as profile,
+        on_one_cpu(),
+    ):
+        receiving.bind(("127.0.0.1", 9000))
+        for _ in range(1000):
+            sending.sendto(bytes(100), ("127.0.0.1", 9000))
+            receiving.recv(1000)
+    check_balance(profile.summary.ledger)
+    paths = profile.summary.paths
+    assert paths["sent"] + paths["delivered"] == 2000 // every, paths
+    # Of as many by coin tosses, fewer than a third are rarer than one in a million.
+    assert min(paths["sent"], paths["delivered"]) > 2000 / every / 3, paths

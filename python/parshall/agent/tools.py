@@ -18,6 +18,7 @@ from parshall.agent.answers import (
     bounded,
 )
 from parshall.errors import ParshallError, UsageError
+from parshall.host.quantities import many
 from parshall.host.session import check_choice
 from parshall.outputs.base import Object
 from parshall.outputs.ledger import Cost, HookAccount, Ledger, Lost, ProgramCost
@@ -130,6 +131,9 @@ class Tools:
 
         opened = self._log(log)
         found = _frame(opened.retransmissions)
+        if flow is not None and flow not in opened.flows["flow"].to_pylist():
+            has = many(opened.flows.num_rows, "flow")
+            raise UsageError(f"flow {flow}: is not in {log}, which has {has}; `flows` lists them")
         if flow is not None:
             found = found.filter(pl.col("flow") == flow)
         rows = found.tail(count).drop("pkt_seq").with_columns(pl.col("time_ns").cast(pl.Int64)).to_dicts()

@@ -170,14 +170,20 @@ def command(
             report_start("path", many(len(profile.options["stages"]), "stage"), quiet=quiet)
             watch("path", profile, stopping, _progress, quiet=quiet, duration_s=duration)
         summary = profile.stop()
-        failures = [session.stop().failure for session in sessions]
+        others = [session.stop() for session in sessions]
+        failures = [each.failure for each in others]
     for one in summary.unavailable:
         if not quiet:
             say("path", f"stage {one['stage']}: not measured, {one['reason']}")
     if probe_cost and not summary.probe_cost and not quiet:
         say("path", NO_COST)
     if as_json or not quiet:
-        _show(output, summary, profile.environment, by, as_json, beside.connections() if sessions else None)
+        joined = beside.connections() if sessions else None
+        _show(output, summary, profile.environment, by, as_json, joined)
+        if sessions and not as_json:
+            from parshall.cli.path_join import account_line
+
+            show(*map(account_line, beside.names, (each.ledger for each in others)), file=sys.stderr)
     failed = [failure for failure in (summary.failure, *failures) if failure]
     for failure in failed:
         say("path", failure)

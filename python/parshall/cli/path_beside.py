@@ -42,6 +42,11 @@ class Beside:
         if self.capture is not None and self.capture.suffix not in (".pcapng", ".pcap"):
             raise UsageError(f"--capture {self.capture}: expected a name that ends in .pcapng or .pcap")
 
+    @property
+    def names(self) -> list[str]:
+        """The files, in the order of `sessions`."""
+        return [str(path) for path in (self.capture, self.tcp_log) if path is not None]
+
     def sessions(self, is_stopping: Callable[[], bool]) -> Iterator[Session[Any]]:
         """Start what was asked for."""
         if self.capture is not None:

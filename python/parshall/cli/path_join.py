@@ -1,7 +1,7 @@
 """``parshall path --join``: recognise the files, join them, write or show the result."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +73,20 @@ def _unmatched(timeline: pa.Table, tcp_log: Log | None, capture: Trace | None) -
 def _accounts(logs: Sequence[PathLog | Log]) -> Iterator[str]:
     """Yield for each log what it saw, and what of it the answers lack."""
     for log in logs:
-        hooks = log.ledger.get("hooks", [])
-        if not hooks:
-            yield f"{printable(str(log.path))}: no ledger: it ended within its first second"
-            continue
-        counts = {name: sum(hook[name] for hook in hooks) for name in ("seen", "filtered", "thinned", "logged")}
-        lost = sum(sum(hook["lost"].values()) for hook in hooks)
-        text = " + ".join(f"{name} {counts[name]:,}" for name in ("filtered", "thinned", "logged"))
-        yield f"{printable(str(log.path))}: seen {counts['seen']:,} = {text} + lost {lost:,}"
+        yield account_line(str(log.path), log.ledger)
+
+
+def account_line(name: str, ledger: Mapping[str, Any]) -> str:
+    """Return what a log, or a capture, saw and lost."""
+    accounts = ledger.get("hooks") or [
+        account for subscriber in ledger.get("subscribers", []) for account in subscriber["interfaces"]
+    ]
+    if not accounts:
+        return f"{printable(name)}: no ledger: it ended within its first second"
+    counts = {part: sum(account[part] for account in accounts) for part in ("seen", "filtered", "thinned", "logged")}
+    lost = sum(sum(account["lost"].values()) for account in accounts)
+    text = " + ".join(f"{part} {counts[part]:,}" for part in ("filtered", "thinned", "logged"))
+    return f"{printable(name)}: seen {counts['seen']:,} = {text} + lost {lost:,}"
 
 
 def lines_of(found: list[dict[str, Any]]) -> list[str]:

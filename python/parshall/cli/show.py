@@ -92,7 +92,7 @@ def command(
     accounts = [*_account_lines(account)]
     if account is not None and opened.truncation:
         accounts.append("the account is as of its last full second; the table has what came later, too")
-    show(title, *notes, *accounts, *full, *_table_lines(table, count))
+    show(title, *notes, *accounts, *full, *_table_lines(table, count, ended=opened.complete))
     return 0
 
 
@@ -135,7 +135,8 @@ def _show_fleet(
     title = f"{fleet}, {many(table.height, 'flow')}, {many(records, 'record')}"
     incomplete = sum(map(bool, lacking))
     title += f"; {many(incomplete, 'log')} incomplete" if incomplete else ""
-    show(title, *notes, *(_account_lines(_joined(accounts)) if accounts else ()), *_table_lines(table, count))
+    lines = [*notes, *(_account_lines(_joined(accounts)) if accounts else ())]
+    show(title, *lines, *_table_lines(table, count, ended=True))
     return 0
 
 
@@ -214,7 +215,7 @@ def _draw(
     head = [title, *_account_lines(states.account()), *refusing_lines(follower.listeners.values())]
     room = max(size.lines - len(head) - _TABLE_LINES, 1)
     most = min(count or table.height, room) if sys.stdout.isatty() else count
-    lines = [*head, *_table_lines(table, most)]
+    lines = [*head, *_table_lines(table, most, ended=ended)]
     if is_screen:
         width = size.columns
         text = "\r\n".join(f"{printable(line)[:width]}\x1b[K" for line in lines)
@@ -274,11 +275,11 @@ def _ordered(table: "pl.DataFrame", sort: str) -> "pl.DataFrame":
     return table.sort(keys[sort], descending=True, nulls_last=True, maintain_order=True)
 
 
-def _table_lines(table: "pl.DataFrame", count: int | None) -> Iterator[str]:
-    """Return the lines of the table; of a terminal, no wider than it is."""
+def _table_lines(table: "pl.DataFrame", count: int | None, *, ended: bool) -> Iterator[str]:
+    """Return the lines of the table; of a terminal, no wider than it is. Of a log that has `ended` no flow may come."""
     rows = [_cells(row) for row in table.head(table.height if count is None else count).iter_rows(named=True)]
     if not rows:
-        yield "no flows yet"
+        yield "no flows" if ended else "no flows yet"
         return
     names = list(rows[0])
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}

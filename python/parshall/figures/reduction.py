@@ -497,10 +497,6 @@ class _Pass:
         )
 
 
-# From here on a difference of sequence numbers does not say how far one is ahead of another.
-_AMBIGUOUS_BYTES = 2**31
-
-
 def _over_time(levels: pl.DataFrame) -> pl.DataFrame:
     """Return mean and quantiles over time of each flow's smoothed round-trip time, ms."""
     held_ns, held_us_ns = pl.col("held_ns"), pl.col("held_us_ns")
@@ -512,11 +508,9 @@ def _over_time(levels: pl.DataFrame) -> pl.DataFrame:
     return levels.group_by("flow").agg(srtt_mean_ms=held_us_ns.sum() / held_ns.sum() / 1e3, **quantiles)
 
 
-def _unwrapped(moved: str, account: str) -> pl.Expr:
-    """Return bytes that rows say were moved; those of a flow's account where rows had so few that they wrapped."""
-    counted = pl.col(account).cast(pl.Int64)
-    has_wrapped = (counted - pl.col(moved) >= _AMBIGUOUS_BYTES).fill_null(False)
-    return pl.when(has_wrapped).then(counted).otherwise(pl.col(moved)).alias(moved)
+def _whole(moved: str, account: str) -> pl.Expr:
+    """Return bytes that rows say were moved, or a flow's account: it has what came after the last row, too."""
+    return pl.when(pl.col(moved).is_not_null()).then(pl.max_horizontal(moved, pl.col(account).cast(pl.Int64)))
 
 
 def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame, gap_ends_ns: Sequence[int]) -> pl.DataFrame:
@@ -525,12 +519,17 @@ def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame, gap_
         totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(_CELL_AGGREGATES, pl.Int64))
     table = flows.join(totals, on="flow", how="full", coalesce=True).sort("flow")
     if not gap_ends_ns:
-        table = table.with_columns(_unwrapped("acknowledged", "bytes_acked"), _unwrapped("received", "bytes_received"))
+        table = table.with_columns(
+            acknowledged=_whole("acknowledged", "bytes_acked"), received=_whole("received", "bytes_received")
+        )
     table = table.join(_over_time(levels), on="flow", how="left", maintain_order="left")
     # SYN and FIN take one sequence number each; a flow that used more has sent payload.
     sent_payload = (pl.col("snd_nxt_max").cast(pl.Int64) - pl.col("snd_nxt_min") > 2).fill_null(False)
     acknowledges = pl.col("acknowledged") >= pl.col("received")
-    duration_s = (pl.col("end_ns") - pl.col("begin_ns")) / NS_PER_S
+    # Rows may be thinned, and the handshake of an accepted connection has no socket: the flow table has both ends.
+    begin_ns = pl.min_horizontal("begin_ns", pl.col("first_time_ns").cast(pl.Int64))
+    end_ns = pl.max_horizontal("end_ns", pl.col("last_time_ns").cast(pl.Int64))
+    duration_s = pl.when(pl.col("begin_ns").is_not_null()).then((end_ns - begin_ns) / NS_PER_S)
     sender_values = {
         "cwnd_max": pl.col("cwnd_max"),
         **{name: pl.col(name) for name in ("srtt_mean_ms", *_SRTT_QUANTILES)},
@@ -549,11 +548,7 @@ def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame, gap_
         megabytes=pl.col("bytes") / 1e6,
         Mbps=pl.when(pl.col("duration_s") > 0).then(pl.col("bytes") * 8 / 1e6 / pl.col("duration_s")),
     )
-    # Records may be thinned, so the flow table has better begin and end times.
-    alive = measured.with_columns(
-        begin_ns=pl.min_horizontal("begin_ns", pl.col("first_time_ns").cast(pl.Int64)),
-        end_ns=pl.max_horizontal("end_ns", pl.col("last_time_ns").cast(pl.Int64)),
-    )
+    alive = measured.with_columns(begin_ns=begin_ns, end_ns=end_ns)
     paired = measured.join(other_ends(alive), on="flow", how="left", maintain_order="left")
     others = paired.select(other_end="flow", measure_other="measure", bytes_other="bytes")
     # Count the end that sent, since it knows what arrived; else the one with more bytes; else the first.

@@ -89,7 +89,7 @@ def draw(
     caption = (
         f"Payload {measures} per bin of {bins.width_text}, retransmissions not counted twice; "
         f"{total_bytes / 1e6:,.1f} MB of {moved}.{legend.colour_note} "
-        f"The time ends {bins.last_share:.0%} into the last bin."
+        f"The log ends {bins.last_share:.0%} into the last bin, so that its rate is too low."
     )
     tooltip = [
         alt.Tooltip("Mbps:Q", title="throughput (Mbit/s)", format=".2f"),

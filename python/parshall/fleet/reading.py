@@ -174,12 +174,13 @@ class Fleet:
 
     def with_hosts(self, tables: list[pl.DataFrame]) -> pl.DataFrame:
         """Return tables of `logs` as one, with ``host`` and ``log`` in front."""
-        named = [
+        all_named = [
             table.select(pl.lit(each.host).alias("host"), pl.lit(each.log).alias("log"), pl.all())
             for each, table in zip(self.logs, tables, strict=True)
-            if table.height
         ]
-        return pl.concat(named, how="vertical_relaxed") if named else pl.DataFrame()
+        named = [table for table in all_named if table.height]
+        # Without a row, its columns stay.
+        return pl.concat(named or all_named[:1], how="vertical_relaxed") if tables else pl.DataFrame()
 
 
 def time_of(option: str, text: str | None) -> datetime | None:

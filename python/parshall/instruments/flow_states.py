@@ -140,18 +140,17 @@ class FlowStates:
         return self._joined(_FACTS)
 
     def _whole_bytes(self) -> dict[str, pl.Expr]:
-        """Return columns of bytes where packets are not in the log: the rows have a part of what the account has."""
+        """Return columns of bytes: an account has what came after the last row, and what the log has no packets of."""
         hooks = self.ledger.get("hooks") or []
-        if not self._has_pauses and not any(hook["thinned"] or any(hook["lost"].values()) for hook in hooks):
-            return dict.fromkeys(_MAY_LACK, pl.lit(False))
+        is_thin = self._has_pauses or any(hook["thinned"] or any(hook["lost"].values()) for hook in hooks)
         if not self._has_accounts:
-            return {}
+            return {} if is_thin else dict.fromkeys(_MAY_LACK, pl.lit(False))
         columns: dict[str, pl.Expr] = {}
         for name, account in (("acked", pl.col("bytes_acked")), ("received", pl.col("bytes_received"))):
             of_rows = pl.col(f"{name}_bytes")
             whole = pl.max_horizontal(of_rows, account.cast(pl.Int64))
             columns[f"{name}_bytes"] = pl.when(of_rows.is_not_null()).then(whole)
-            columns[f"{name}_may_lack"] = pl.col(f"{name}_may_lack") & account.is_null()
+            columns[f"{name}_may_lack"] = pl.col(f"{name}_may_lack") & account.is_null() & is_thin
         return columns
 
     def changing(self) -> pl.DataFrame:

@@ -15,7 +15,8 @@ from parshall.router.prediction import Prediction
 _TUN_PACKETS = 500
 # Where packets are lost that the softirq does nothing for.
 _BEFORE = ("ring", "backlog")
-# If the gateway forwards nearly every packet of the softirq, nothing tells their two services apart.
+# Below this ratio of what arrives to what the gateway forwards, both rates are those of the softirq, and the gateway's
+# own service cannot be computed from them.
 _LEAST_SURPLUS = 1.1
 
 

@@ -3,6 +3,7 @@
 use super::columns::{DIRECTION_NAMES, STATE_NAMES};
 use super::flow::FlowRow;
 use super::retransmission::{CAUSE_NAMES, Causes, Row};
+use crate::protocols::{TCP_ACK, TCP_RST};
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int8Array, Int64Array, StringArray,
     UInt32Array, UInt64Array,
@@ -41,7 +42,6 @@ pub const EVENT_COLUMNS: [&str; 6] = [
 ];
 /// Events that wait for what the flow table says of their flows; of more, SACK is taken to be agreed.
 const WAITING_MAX: usize = 1 << 16;
-const ACK: u16 = 0x10;
 
 /// The columns of the rows that a batch has all of, as slices.
 struct Rows<'a> {
@@ -130,11 +130,14 @@ impl<'a> Rows<'a> {
     }
 
     /// The sequence numbers up to which the row's packet acknowledges, and up to which it brings: a row has the state
-    /// without its packet, so what an inbound packet acknowledges and brings is added.
+    /// without its packet, so what an inbound packet acknowledges and brings is added. The number of a reset is that of
+    /// the data that it answers: nothing of it came to the peer's program.
     fn numbers(&self, row: usize) -> (u32, u32) {
         let (mut acked, mut received) = (self.snd_una[row], self.rcv_nxt[row]);
-        if DIRECTION_NAMES.get(self.direction[row] as usize) == Some(&"in") {
-            if self.pkt_flags[row] & ACK != 0 && ahead(self.pkt_ack[row], acked) > 0 {
+        let flags = self.pkt_flags[row];
+        if DIRECTION_NAMES.get(self.direction[row] as usize) == Some(&"in") && flags & TCP_RST == 0
+        {
+            if flags & TCP_ACK != 0 && ahead(self.pkt_ack[row], acked) > 0 {
                 acked = self.pkt_ack[row];
             }
             let overlap = ahead(received, self.pkt_seq[row]);
@@ -155,16 +158,16 @@ fn ahead(number: u32, of: u32) -> i64 {
 enum Kind {
     /// Nothing: the kernel has no full socket there, and what it would tell of one is 0.
     None,
-    /// It has no number of the peer yet.
-    SynSent,
+    /// Its state: the kernel has no socket for it yet, or no number of the peer.
+    Handshake,
     Open,
 }
 
 impl Kind {
     fn of(state: &str) -> Self {
         match state {
-            "NEW_SYN_RECV" | "TIME_WAIT" | "LISTEN" | "UNKNOWN" => Self::None,
-            "SYN_SENT" => Self::SynSent,
+            "TIME_WAIT" | "LISTEN" | "UNKNOWN" => Self::None,
+            "NEW_SYN_RECV" | "SYN_SENT" => Self::Handshake,
             _ => Self::Open,
         }
     }
@@ -317,7 +320,7 @@ impl FlowStates {
         // By number, since a name is compared for each row otherwise.
         let kinds: Vec<Kind> = STATE_NAMES.iter().map(|name| Kind::of(name)).collect();
         for row in 0..batch.num_rows() {
-            let Some(kind @ (Kind::Open | Kind::SynSent)) = kinds.get(rows.state[row] as usize)
+            let Some(kind @ (Kind::Open | Kind::Handshake)) = kinds.get(rows.state[row] as usize)
             else {
                 continue;
             };
@@ -353,6 +356,11 @@ impl FlowStates {
             // Before the peer's SYN there is no number to advance from.
             if matches!(kind, Kind::Open) {
                 let (acked, received) = rows.numbers(row);
+                if flow.acked.last.is_none() {
+                    // What the first packet acknowledges and brings counts, too.
+                    flow.acked.to(rows.snd_una[row], time_ns);
+                    flow.received.to(rows.rcv_nxt[row], time_ns);
+                }
                 flow.acked.to(acked, time_ns);
                 flow.received.to(received, time_ns);
             }
@@ -444,7 +452,7 @@ mod tests {
         EVENT_CONGESTION_STATE, EVENT_PACKET, EVENT_RETRANSMIT, LOSS_STATE_KNOWN,
         LOSS_STATE_REORDERED,
     };
-    use crate::protocols::{TCP_ACK, TCP_SYN};
+    use crate::protocols::TCP_SYN;
     use crate::tcp_log::LogReader;
     use crate::tcp_log::retransmission::Cause;
     use crate::tcp_log::retransmissions;
@@ -456,6 +464,7 @@ mod tests {
     const ESTABLISHED: u8 = 1;
     const SYN_SENT: u8 = 2;
     const TIME_WAIT: u8 = 6;
+    const NEW_SYN_RECV: u8 = 12;
     const IN: u8 = 0;
     const OUT: u8 = 1;
 
@@ -602,7 +611,7 @@ mod tests {
     fn what_the_packet_of_the_last_row_acknowledges_and_brings_counts() {
         let last = TcpStateRecord {
             direction: IN,
-            pkt_flags: ACK,
+            pkt_flags: TCP_ACK,
             pkt_ack: 1300,
             pkt_seq: 80,
             payload_bytes: 100,
@@ -623,6 +632,42 @@ mod tests {
         let table = table_of(&[record(ESTABLISHED, 1000, 100), no_ack, sent], 8);
         assert_eq!(number(&table, "acked_bytes"), [0]);
         assert_eq!(number(&table, "received_bytes"), [80]);
+        // A reset has the number of what it answers, which nobody read.
+        let reset = TcpStateRecord {
+            pkt_flags: TCP_ACK | TCP_RST,
+            payload_bytes: 0,
+            ..last
+        };
+        let table = table_of(&[record(ESTABLISHED, 1000, 100), reset], 8);
+        assert_eq!(number(&table, "acked_bytes"), [0]);
+    }
+
+    #[test]
+    fn an_accepted_connection_begins_with_its_syn_and_its_first_segment_counts() {
+        let at = |time_ms: u64, state: u8| TcpStateRecord {
+            time_ns: time_ms * 1_000_000,
+            direction: IN,
+            pkt_flags: TCP_ACK,
+            ..record(state, 0, 0)
+        };
+        let handshake = [at(1, NEW_SYN_RECV), at(2, NEW_SYN_RECV)];
+        let first = TcpStateRecord {
+            snd_una: 1000,
+            rcv_nxt: 500,
+            pkt_ack: 1000,
+            pkt_seq: 500,
+            payload_bytes: 20_000,
+            ..at(3001, ESTABLISHED)
+        };
+        let table = table_of(&[handshake[0], handshake[1], first], 8);
+        assert_eq!(number(&table, "received_bytes"), [20_000]);
+        assert_eq!(number(&table, "acked_bytes"), [0]);
+        let times = (number(&table, "begin_ns"), number(&table, "end_ns"));
+        assert_eq!(times.1[0] - times.0[0], 3_000_000_000);
+        // One that a full queue refused is known by its state.
+        let refused = table_of(&handshake, 8);
+        let state = refused.column_by_name("state").unwrap();
+        assert_eq!(state.as_string::<i32>().value(0), "NEW_SYN_RECV");
     }
 
     #[test]
