@@ -11,7 +11,7 @@ instruments whose packets go on to the stack, which drops them
     tcx        ``parshall capture --hook tcx``, and N - 1 that join
     tcpdump    N x ``tcpdump -w /dev/null`` (TPACKET_V3)
 instruments that drop the packets at the hook, as at a mirror port
-    drop       no capture: XDP drops all
+    drop       no capture: XDP drops all; the base of these
     discard    ``parshall capture --hook xdp --discard``, and N - 1 that join
     filter     as discard, each reader with the filter of Schneider's thesis (Figure 6.5), which accepts all
 """
@@ -19,18 +19,21 @@ instruments that drop the packets at the hook, as at a mirror port
 import sys
 from pathlib import Path
 
-from parshall.lab import Figure, Host, Link, Measure, Program, Setting, Study, capture, generate, grid, tcpdump
+from parshall.lab import Figure, Host, Link, Measure, Program, Setting, Study, capture, grid, tcpdump
 from parshall.lab.programs import tcpdump_counts
-from parshall.lab.study import INSTRUMENT
+from parshall.lab.study import INSTRUMENT, SERVER, WORKLOAD
 from parshall.studies.thesis import filter_50
 
 NONE, DROP, TCPDUMP, FILTER = "none", "drop", "tcpdump", "filter"
 HOOKS = {"xdp": ["--hook", "xdp"], "tcx": ["--hook", "tcx"], "discard": ["--hook", "xdp", "--discard"]}
 HOOKS[FILTER] = HOOKS["discard"]
-# Bytes of frames with their check sequence, of which 18 are no part of the IP packet.
-FRAMES, FRAMING_BYTES = [64, 645, 1500], 18
+# Bytes.
+FRAMES = [64, 645, 1500]
+# What becomes of the frames, and their kind (see _floor.py).
+STACK, MIRROR = "to the stack", "as at a mirror port"
+KINDS = {STACK: "unknown", MIRROR: "thesis"}
 MIB = 128
-XDP = Path(__file__).with_name("_xdp.py")
+HERE = Path(__file__).parent
 
 
 def instruments(level):
@@ -39,7 +42,7 @@ def instruments(level):
     if name == NONE:
         return []
     if name == DROP:
-        words = [sys.executable, XDP, "drop", "{receiver.interface}"]
+        words = [sys.executable, HERE / "_xdp.py", "drop", "{receiver.interface}"]
         return [Program(DROP, "receiver", list(map(str, words)), INSTRUMENT, ready="started", is_json=False)]
     apps = [f"app-{number}" for number in range(readers)]
     if name == TCPDUMP:
@@ -51,14 +54,24 @@ def instruments(level):
 
 
 def setting(level, duration_s):
-    """Return a generator, and what captures at the other end of its cable."""
-    # The addresses that the filter accepts.
-    addresses = ["--src", "192.168.10.100", "--dst", "192.168.10.12", "--src-mac", "00:00:00:00:00:00"]
-    sizes = ["--sizes", level["frame"] - FRAMING_BYTES, *addresses, "-d", f"{duration_s:g}s"]
+    """Return what sends, and what captures at the other end of its cable."""
+    send = [
+        sys.executable,
+        HERE / "_floor.py",
+        "{sender.interface}",
+        duration_s,
+        KINDS[level["frames"]],
+        level["bytes"],
+    ]
+    redirect = [sys.executable, str(HERE / "_xdp.py"), "pass", "{sender.interface}"]
     return Setting(
         [Host("sender", cpu=0), Host("receiver", cpu=-1)],
         [Link("sender", "receiver", napi=True, backend="veth")],
-        [*instruments(level), generate("sender", duration_s, *sizes)],
+        [
+            *instruments(level),
+            Program("redirect", "sender", redirect, SERVER, ready="started", is_json=False),
+            Program("flood", "sender", list(map(str, send)), WORKLOAD, end_s=duration_s + 60),
+        ],
         duration_s,
     )
 
@@ -95,12 +108,13 @@ def cost(run):
     return 100 * sum(run.record["programs"][name]["cpu_s"] for name in apps(run)) / run.wall_s
 
 
-def levels(instruments, readers, frames):
-    """Return the instruments with each number of readers."""
-    alone = grid(instrument=[name for name in (NONE, DROP) if name in instruments], readers=[0], frame=frames)
-    return alone + grid(
-        instrument=[name for name in instruments if name not in (NONE, DROP)], readers=readers, frame=frames
-    )
+def levels(frames, instruments, readers, sizes):
+    """Return the instruments with each number of readers; the first is the base."""
+    base, *others = instruments
+    return [
+        *grid(frames=[frames], instrument=[base], readers=[0], bytes=sizes),
+        *grid(frames=[frames], instrument=others, readers=readers, bytes=sizes),
+    ]
 
 
 study = Study(
@@ -108,11 +122,14 @@ study = Study(
     title="What does capturing cost the kernel, with one application and with several?",
     question="Frames come as fast as they go, from the CPU that receives them; the other CPU has the applications.",
     setting=setting,
-    levels=levels([NONE, "xdp", "tcx", TCPDUMP, DROP, "discard", FILTER], [1, 2, 4, 6, 8], FRAMES),
-    quick_levels=levels([NONE, "xdp", TCPDUMP], [1, 4], [645]),
+    levels=[
+        *levels(STACK, [NONE, "xdp", "tcx", TCPDUMP], [1, 2, 4, 6, 8], FRAMES),
+        *levels(MIRROR, [DROP, "discard", FILTER], [1, 2, 4, 6, 8], FRAMES),
+    ],
+    quick_levels=levels(STACK, [NONE, "xdp", TCPDUMP], [1, 4], [645]),
     switched=["instrument", "readers"],
     stretch_s=1.0,
-    control_level={"instrument": "xdp", "readers": 1, "frame": 645},
+    control_level={"frames": STACK, "instrument": "xdp", "readers": 1, "bytes": 645},
     has_controls=False,
     repeats=3,
     measures=[
@@ -122,8 +139,8 @@ study = Study(
         Measure("hook", "ns", hook_ns, "time of the hook's program"),
     ],
     figures=[
-        Figure("rate", "Frames that came", "readers", ["rate"], colour="instrument", panel="frame"),
-        Figure("lost", "Lost by the reader that lost most", "readers", ["lost"], colour="instrument", panel="frame"),
-        Figure("cost", "CPU time of the readers", "readers", ["cost"], colour="instrument", panel="frame"),
+        Figure("rate", "Frames that came", "readers", ["rate"], colour="instrument", panel="bytes"),
+        Figure("lost", "Lost by the reader that lost most", "readers", ["lost"], colour="instrument", panel="bytes"),
+        Figure("cost", "CPU time of the readers", "readers", ["cost"], colour="instrument", panel="bytes"),
     ],
 )

@@ -43,7 +43,6 @@ GAPS_S, GAPS_MOST = 1.0, 1_000_000
 FILE = "{directory}/sizes.pcap"
 # Of one packet, as tcpreplay and trafgen send it.
 ONE = "{{ 0x02,0,0,0,0,2, 0x02,0,0,0,0,1, 0x08,0x00, fill(0x41, 46) }}"
-CPU = 0
 
 
 def is_of_gaps(level):
@@ -56,11 +55,11 @@ def sender(level, duration_s):
     tool, traffic = level["tool"], level["traffic"]
     if tool == FLOOR:
         words = [sys.executable, HERE / "_floor.py", "{sender.interface}", duration_s]
-        return Program("gen", "sender", list(map(str, words)), WORKLOAD, end_s=duration_s + 60)
+        return Program("gen", "sender", list(map(str, words)), WORKLOAD, cpu=0, end_s=duration_s + 60)
     if tool == TCPREPLAY:
         words = [sys.executable, "-P", "-m", "parshall.lab.replay", "-i", "{sender.interface}"]
         words += ["--sizes", traffic, "-d", f"{duration_s:g}s"]
-        return Program("gen", "sender", words, WORKLOAD, end_s=duration_s + 60)
+        return Program("gen", "sender", words, WORKLOAD, cpu=0, end_s=duration_s + 60)
     if tool in TRAFGENS:
         # It forks, and ignores SIGINT while it sends; the shell is the leader of its group.
         words = [
@@ -71,10 +70,10 @@ def sender(level, duration_s):
             f"echo '{ONE}' > $0/one.cfg; timeout -s KILL $1 $2 -o $3 -i $0/one.cfg -P 1 -q",
         ]
         words += ["{directory}", f"{duration_s:g}", TRAFGEN, "{sender.interface}"]
-        return Program("gen", "sender", words, WORKLOAD, is_json=False, statuses=(0, 137), end_s=duration_s + 60)
+        return Program("gen", "sender", words, WORKLOAD, is_json=False, cpu=0, statuses=(0, 137), end_s=duration_s + 60)
+    # The threads that send have their CPU; what draws the packets has any.
     options = ["--backend", OURS[tool], "--seed", 7 if is_of_gaps(level) else 1]
-    if level["queues"] > 1:
-        options += ["--cpu", ",".join(map(str, sorted(os.sched_getaffinity(0))[: level["cpus"]]))]
+    options += ["--cpu", ",".join(map(str, sorted(os.sched_getaffinity(0))[: level["cpus"]]))]
     if traffic in POISSON:
         options += ["--sizes", 60, "--gap", "poisson", "--pps", f"{POISSON[traffic]:.0f}"]
         options += ["--count", min(GAPS_MOST, round(GAPS_S * POISSON[traffic]))]
@@ -118,7 +117,7 @@ def setting(level, duration_s):
         words = [sys.executable, "-c", WRITE, FILE]
         before = [Program("file", "sender", words, INSTRUMENT, ready="started", is_json=False, scratch=["sizes.pcap"])]
     return Setting(
-        [Host("sender", cpu=CPU, commands=more[0]), Host("receiver", cpu=-1, commands=more[1])],
+        [Host("sender", commands=more[0]), Host("receiver", cpu=-1, commands=more[1])],
         [Link("sender", "receiver", napi=True, backend="veth")],
         [receiver(level), *before, sender(level, duration_s)],
         duration_s,

@@ -53,7 +53,7 @@ def command(
     filter: Annotated[
         str | None, typer.Option("--filter", metavar="EXPR", help="Capture filter (pcap-filter(7) syntax)")
     ] = None,
-    every: Annotated[int, count_option("--every", help="Follow every N-th packet")] = 1,
+    every: Annotated[int, count_option("--every", help="Follow one of N packets, at a random place")] = 1,
     interface: Annotated[
         list[str] | None,
         typer.Option("-i", "--interface", metavar="IF", help="Only packets that begin here (repeatable)"),

@@ -170,7 +170,7 @@ class PathProfile(Session[PathSummary]):
     filter : str, optional
         Capture filter (pcap-filter(7) syntax) from the network layer on.
     every : int
-        Follow every n-th packet that passes the filter.
+        Of n packets that pass the filter, follow one, at a random place among them; the first of each CPU is followed.
     interface : str or sequence of str
         Only packets whose first stage is at one of these interfaces.
     netns : path-like or str, optional
