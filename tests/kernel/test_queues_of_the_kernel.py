@@ -102,7 +102,7 @@ def by_the_relay(bed: Any, discipline: str) -> list[Carried]:
 
 def by_the_kernel(bed: Any, discipline: str) -> list[Carried]:
     """Return what the kernel's discipline does behind a token bucket, which keeps the rate."""
-    a, b = bed.host("kernel-sender"), bed.host("kernel-receiver")
+    a, b = bed.host("left"), bed.host("right")
     link = bed.link(a, b, backend="veth", offloads=False)
     name = link.interface(a)
     tc = ["tc", "qdisc", "add", "dev", name]
