@@ -1,4 +1,4 @@
-"""The relay's managed queues beside the kernel's own (sch_codel, sch_fq_codel, sch_pie), with the same packets.
+"""The relay's managed queues beside the kernel's own (sch_codel, sch_fq_codel), with the same packets.
 
 Kernels without them skip; `scripts/under-kernel bookworm -- scripts/test tests/kernel/test_queues_of_the_kernel.py` has
 one that has.
@@ -27,7 +27,6 @@ QUEUE_PACKETS = 1000
 OPTIONS = {
     "codel": ["target", "5ms", "interval", "100ms", "noecn"],
     "fq-codel": ["target", "5ms", "interval", "100ms", "quantum", "1514", "noecn"],
-    "pie": ["target", "15ms", "tupdate", "15ms"],
 }
 BULK, SPARSE = 0, 1
 # A sender that is never later sends both queues the same.
