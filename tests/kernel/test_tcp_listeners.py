@@ -311,7 +311,7 @@ def test_a_log_of_one_process_has_its_listeners(ends: Any, clients_at: Any, unti
         silence(left, link.interface(left))
         log.stop()
     (row,) = check_log(log.path)[0].listeners.to_pylist()
-    assert (row["pid"], row["local_port"]) == (wanted.pid, ports[0])
+    assert (row["pid"], row["local_port"]) == (wanted.pid, ports[0]), row
     assert 2 <= row["syns_refused"] < overflows(right)
 
 
