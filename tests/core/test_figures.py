@@ -289,6 +289,22 @@ def test_bytes_are_those_of_the_account_where_rows_have_fewer() -> None:
     assert reduced["Mbps"][0] == pytest.approx(8e-6 * (2**32 + 10**6))
 
 
+@pytest.mark.parametrize("is_part", [False, True])
+def test_a_flow_lasts_from_its_first_packet_but_in_a_part_of_a_log_from_its_first_row(is_part: bool) -> None:
+    """Of one file of a log that rotated, what it moved there is over the time there."""
+    table = records([1, 1], [4 * NS_PER_S, 6 * NS_PER_S], snd_una=[0, 10**6], snd_nxt=[0, 10**6])
+    time = pa.timestamp("ns", "UTC")
+    row = flow_row(1, 2, bytes_acked=None, bytes_received=None)
+    flows = pa.Table.from_pylist([row])
+    first = flows.schema.get_field_index("first_time_ns")
+    flows = flows.set_column(first, "first_time_ns", pa.array([BEGIN_NS], time))
+    gap = {"from_time_ns": pa.array([None], time), "until_time_ns": pa.array([BEGIN_NS + 3 * NS_PER_S], time)}
+    gaps = pa.table(gap | {"cause": ["file_missing"]}) if is_part else pa.table({})
+    (found,) = reduce(log_of(table, flows=flows, gaps=gaps)).table.to_dicts()
+    assert found["duration_s"] == pytest.approx(2.0 if is_part else 6.0)
+    assert found["Mbps"] == pytest.approx(8 / (2.0 if is_part else 6.0))
+
+
 def test_the_band_covers_bins_with_records_and_nothing_between():
     # Two moments of three records each, a second apart.
     times_ns = [0, 1, 2, NS_PER_S, NS_PER_S + 1, NS_PER_S + 2]

@@ -45,7 +45,7 @@ def test_show_report_and_flow_table_say_the_same(bed: Any, tmp_path: Path, is_re
         passive.sendall(bytes(ANSWERED_BYTES))
         receive(active, ANSWERED_BYTES)
         if is_reset:
-            # Data that nobody reads: its number is in the reset, and no program had it.
+            # The server does not read these data; the reset is sent in place of a FIN.
             active.sendall(bytes(ASKED_BYTES))
             active.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     log, _ = check_log(tmp_path / "log")

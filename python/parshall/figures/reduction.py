@@ -527,9 +527,11 @@ def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame, gap_
     sent_payload = (pl.col("snd_nxt_max").cast(pl.Int64) - pl.col("snd_nxt_min") > 2).fill_null(False)
     acknowledges = pl.col("acknowledged") >= pl.col("received")
     # Rows may be thinned, and the handshake of an accepted connection has no socket: the flow table has both ends.
-    begin_ns = pl.min_horizontal("begin_ns", pl.col("first_time_ns").cast(pl.Int64))
-    end_ns = pl.max_horizontal("end_ns", pl.col("last_time_ns").cast(pl.Int64))
-    duration_s = pl.when(pl.col("begin_ns").is_not_null()).then((end_ns - begin_ns) / NS_PER_S)
+    alive_from_ns = pl.min_horizontal("begin_ns", pl.col("first_time_ns").cast(pl.Int64))
+    alive_until_ns = pl.max_horizontal("end_ns", pl.col("last_time_ns").cast(pl.Int64))
+    # Of a part of a log, the flow may have begun before it.
+    begin_ns = pl.col("begin_ns") if gap_ends_ns else alive_from_ns
+    duration_s = pl.when(pl.col("begin_ns").is_not_null()).then((alive_until_ns - begin_ns) / NS_PER_S)
     sender_values = {
         "cwnd_max": pl.col("cwnd_max"),
         **{name: pl.col(name) for name in ("srtt_mean_ms", *_SRTT_QUANTILES)},
@@ -548,7 +550,7 @@ def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame, gap_
         megabytes=pl.col("bytes") / 1e6,
         Mbps=pl.when(pl.col("duration_s") > 0).then(pl.col("bytes") * 8 / 1e6 / pl.col("duration_s")),
     )
-    alive = measured.with_columns(begin_ns=begin_ns, end_ns=end_ns)
+    alive = measured.with_columns(begin_ns=alive_from_ns, end_ns=alive_until_ns)
     paired = measured.join(other_ends(alive), on="flow", how="left", maintain_order="left")
     others = paired.select(other_end="flow", measure_other="measure", bytes_other="bytes")
     # Count the end that sent, since it knows what arrived; else the one with more bytes; else the first.

@@ -347,9 +347,6 @@ _ENDINGS = {
 def _ending(row: Mapping[str, Any]) -> str | None:
     """Return how a flow ended, and which FINs were sent of one that has not; None: unknown."""
     text = _ENDINGS.get(row.get("ending") or "")
-    if row.get("ending") == "open" and row.get("passive") and row.get("bytes_received") is None and not row["records"]:
-        # The kernel made no socket for it, as where the accept queue was full.
-        return "handshake not finished"
     fins = [end for end, has in (("here", row.get("fin_sent")), ("the peer", row.get("fin_received"))) if has]
     return f"{text}, FIN from {' and '.join(fins)}" if row.get("ending") == "open" and fins else text
 
