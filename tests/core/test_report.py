@@ -26,7 +26,7 @@ from parshall.report.account import findings, flow_accounts, hook_accounts
 from parshall.report.document import as_data, identities
 from parshall.report.links import links
 from parshall.report.retransmissions import cause_rows, without_row
-from parshall.report.write import _ending, shared_axis_ns
+from parshall.report.write import shared_axis_ns
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
