@@ -504,9 +504,15 @@ static __always_inline __u64 congestion_ops_of(struct tcp_sock *tp)
 	return (__u64)tp->inet_conn.icsk_ca_ops;
 }
 
+/* A number that was not needed is the next one's, so that numbers have no gaps. Another CPU may have taken a later one. */
+static __always_inline void return_flow(__u32 number)
+{
+	__sync_val_compare_and_swap(&last_flow, number, number - 1);
+}
+
 /*
- * Gives a new storage its flow number, once: the first of two CPUs that meet here takes a number,
- * the other sees it. A connection whose handshake was seen at the listener takes over its number
+ * Gives a new storage its flow number, once: of two CPUs that meet here, such as of a packet and of the sweep at the
+ * beginning of the log, the second sees the number of the first, or returns its own. A connection whose handshake was seen at the listener takes over its number
  * and counts: before its number is there, and so before counting goes on. Each count is 0 until then,
  * so of two CPUs that bring the same handshake only one changes it.
  */
@@ -516,7 +522,7 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 	struct flow_facts facts = { .socket_cookie = socket_cookie, .flags = flags };
 	struct flow_state *handshake;
-	__u32 number;
+	__u32 number, is_new;
 
 	connection_of(tp, &facts.connection);
 	handshake = bpf_map_lookup_elem(&handshakes, &facts.connection);
@@ -527,7 +533,7 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 	else if (handshake)
 		number = handshake->flow;
 	else
-		number = next_flow();
+		number = 0;
 	if (handshake && number != FLOW_IGNORED) {
 		__sync_val_compare_and_swap(&flow->packets_seen, 0, handshake->packets_seen);
 		__sync_val_compare_and_swap(&flow->packets_due, 0, handshake->packets_due);
@@ -543,8 +549,17 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 		flow->has_retransmitted = tp->total_retrans != 0;
 	}
 	flow->total_retrans = tp->total_retrans;
-	if (__sync_val_compare_and_swap(&flow->flow, 0, number) != 0)
+	/* As late as can be: what comes between taking a number and storing it is when two CPUs meet. */
+	if (*(volatile __u32 *)&flow->flow)
 		return;
+	is_new = !number;
+	if (is_new)
+		number = next_flow();
+	if (__sync_val_compare_and_swap(&flow->flow, 0, number) != 0) {
+		if (is_new)
+			return_flow(number);
+		return;
+	}
 	/* A connection whose handshake is followed has moved nothing before. A CPU that comes later does not find it. */
 	if (!handshake) {
 		flow->bytes_acked_before = tp->bytes_acked;

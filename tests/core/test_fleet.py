@@ -550,6 +550,7 @@ def test_files_that_a_time_leaves_out_are_not_missing(tmp_path: Path) -> None:
     assert gap == "web01: Nothing was logged after 2026-11-28 02:00:00 UTC: a file of the log is missing."
 
 
+@pytest.mark.long
 def test_gaps_of_many_hosts_leave_room_for_flows(tmp_path: Path) -> None:
     store = tmp_path / "store"
     made_fleet(tmp_path, store, hosts=22)

@@ -123,7 +123,7 @@ def calibration_of(name: str) -> Calibration:
     return router.calibration(1, count=60_000 if 0 < router.stalls_per_s < 100 else 30_000)
 
 
-QUICK = ["2 % long services", "polls and stalls", "long stalls, short queue"]
+QUICK = ["2 % long services", "polls and stalls"]
 
 
 @pytest.mark.parametrize("name", long_except(QUICK, ROUTERS))
@@ -206,6 +206,7 @@ def test_a_stretch_in_which_half_load_is_overload_says_how_slow_it_was(slow: int
     assert found["link_ns"] == pytest.approx(usual.link, rel=0.02)
 
 
+@pytest.mark.long
 def test_the_share_of_stretches_that_lose_packets_is_held_where_none_was_seen() -> None:
     """A stall of a millisecond every ten seconds: nearly every forecast sees no loss."""
     pps, stall_ns, period_s = 600e3, 1_000_000.0, 10.0

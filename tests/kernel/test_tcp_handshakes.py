@@ -16,6 +16,7 @@ from tcp_logger import check_log, packets_of, rows_of
 
 import parshall
 from parshall.instruments.tcp import TcpLog
+from suites import long_except
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 SYN, RST, ACK = 2, 4, 16
@@ -145,7 +146,7 @@ def test_silence_ends_a_handshake_but_not_a_connection(ends: Any, until: Any, tm
     assert rows["state"][3] == "ESTABLISHED"
 
 
-@pytest.mark.parametrize("ppl", [1, 2])
+@pytest.mark.parametrize("ppl", long_except([1], [1, 2]))
 def test_the_oldest_handshake_is_evicted_with_its_account(ends: Any, ppl: int, tmp_path: Path) -> None:
     port, more = next(PORTS), 3000
     settings = {"port": [port], "ppl": ppl, "buffer_bytes": 64 << 20}
