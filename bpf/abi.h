@@ -749,7 +749,8 @@ struct path_key {
 	__u16 destination_port;
 	__u32 protocol;
 	__u64 number;       /* of the interface, or the control group */
-	__u64 code;
+	__u32 netns_inode;  /* others have interfaces with its numbers, and connections with its addresses */
+	__u32 code;
 };
 
 #define PATH_REASONS_MAX 256

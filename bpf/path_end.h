@@ -60,6 +60,7 @@ static __noinline __u32 group_of(const struct path_identity *identity, __u32 pla
 	switch (options.group) {
 	case GROUP_INTERFACE:
 		key.number = identity->interface;
+		key.netns_inode = identity->netns_inode;
 		break;
 	case GROUP_CGROUP:
 		key.number = identity->cgroup_id;
@@ -77,6 +78,7 @@ static __noinline __u32 group_of(const struct path_identity *identity, __u32 pla
 		key.source_port = identity->source_port;
 		key.destination_port = identity->destination_port;
 		key.protocol = identity->protocol;
+		key.netns_inode = identity->netns_inode;
 	}
 	known = bpf_map_lookup_elem(&path_groups, &key);
 	if (known)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 from conversation import socket_at
 from path_run import check_balance
+from ports import PORTS
 
 from parshall.errors import ParshallError
 from parshall.instruments.path import PathLog, PathProfile
@@ -62,12 +63,32 @@ def test_what_a_host_sends_by_an_interface_is_followed_from_the_routing_on(bed, 
     for row in summary.times:
         assert row["packets"] == 50 if row["path"] == "sent" else not row["packets"], row
     assert {"queue", "start_xmit", "whole"} <= {row["stage"] for row in summary.times if row["path"] == "sent"}
-    groups = [row["group"]["interface"] for row in summary.times if row["group"]]
-    assert set(groups) == {number}
+    groups = [row["group"] for row in summary.times if row["group"]]
+    assert {group["interface"] for group in groups} == {number}
+    # The measurement is of its namespace, where the number has a name.
+    assert {group["name"] for group in groups} == {name}
     if log:
         rows = PathLog(path).packets
         assert set(rows["interface"].to_pylist()) == {number}
         assert set(rows["first_stage"].cast("string").to_pylist()) == {"local_out"}
+
+
+@pytest.mark.parametrize("by", ["interface", "connection"])
+def test_equal_numbers_and_addresses_of_other_namespaces_are_groups_of_their_own(bed, by):
+    """Each host has an interface 1 with the address 127.0.0.1."""
+    hosts, port, count_of = [bed.host(name) for name in "ab"], next(PORTS), {}
+    with PathProfile(filter=f"udp port {port}", by=by) as profile:
+        for host, count in zip(hosts, (50, 70), strict=True):
+            with socket_at(host, "127.0.0.1", socket.SOCK_DGRAM) as sender:
+                sender.bind(("127.0.0.1", 40000))
+                for _ in range(count):
+                    sender.sendto(bytes(100), ("127.0.0.1", port))
+            with host.enter():
+                count_of[os.stat("/proc/thread-self/ns/net").st_ino] = count
+    wholes = [row for row in profile.summary.times if row["group"] and row["stage"] == "whole"]
+    assert {row["group"]["netns_inode"]: row["packets"] for row in wholes} == count_of, wholes
+    texts = [text for text in profile.summary.table(with_groups=True)["group"].to_pylist() if text]
+    assert {text.rpartition(" ")[2] for text in texts} == {str(number) for number in count_of}
 
 
 @pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])

@@ -605,7 +605,8 @@ plain! {
         destination_port: u16,
         protocol: u32,
         number: u64,
-        code: u64,
+        netns_inode: u32,
+        code: u32,
     }
     /// See `struct path_account`.
     struct PathAccount {

@@ -21,12 +21,18 @@ class Unavailable(Object):
 
 
 class Group(Object):
-    """Which packets a histogram has: one of these keys."""
+    """Which packets a histogram has: of an interface, a control group, a command, or a connection."""
 
     interface: int = ABSENT
     """Index of the interface."""
+    name: str = ABSENT
+    """Name of the interface, when the measurement ended; absent: it is not in the measured namespace, or no more."""
+    netns_inode: int = ABSENT
+    """Inode of the network namespace of an interface or a connection."""
     cgroup_id: int = ABSENT
-    """Number of the control group."""
+    """Number of the control group; 0: the socket of these packets is not known."""
+    cgroup: str = ABSENT
+    """Path of the control group; absent: it was removed."""
     command: str = ABSENT
     """Name of the thread that sent the packet, or that last read from its socket."""
     connection: tuple[str, int, str, int, int] = ABSENT
@@ -284,6 +290,8 @@ class PathOutput(Object):
     """Runs that the kernel skipped, by program."""
     probe_cost: list[ProbeCost]
     """What the probes cost, with --probe-cost."""
+    measures_probe_cost: bool
+    """Whether --probe-cost was asked for."""
     attached_s: float
     """Time during which the programs were attached, seconds."""
     paused_s: float

@@ -14,6 +14,8 @@ use super::budget::BudgetAccount;
 use super::drop_reasons::DropReasons;
 use super::hooks::PathHooks;
 use super::request::Group;
+use crate::cgroup;
+use crate::net::interface;
 
 /// Times of one stage on one code path.
 #[derive(Clone, Debug, Serialize)]
@@ -48,10 +50,19 @@ pub struct StageTimes {
 pub struct GroupKey {
     /// Index of the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub interface: Option<u64>,
-    /// Number of the control group.
+    pub interface: Option<u32>,
+    /// Name of the interface; `None`: it is not in the measured namespace, or no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Inode of the network namespace of an interface or a connection: others have the same numbers and addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub netns_inode: Option<u32>,
+    /// Number of the control group; 0: the packet's socket is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_id: Option<u64>,
+    /// Path of the control group; `None`: it was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
     /// Name of the thread that sent it, or that last read from its socket; [`SOFTIRQ`]: neither is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -174,14 +185,16 @@ fn buckets_of(histogram: &TimeHistogram) -> Vec<(usize, u64)> {
     counts.filter(|(_, count)| *count > 0).collect()
 }
 
-/// The times of all stages of the code paths, and of the groups.
+/// The times of all stages of the code paths, and of the groups. Interfaces have the names of the calling thread's network
+/// namespace.
 pub fn stage_times(hooks: &PathHooks, group: Group) -> Vec<StageTimes> {
     let arrays = &hooks.arrays;
     let mut rows = Vec::new();
     let mut keys = BTreeMap::new();
     if group != Group::None {
+        let mut names = Names::new();
         for (key, number) in hooks.groups() {
-            if let Some((code, key)) = group_key(&key, group) {
+            if let Some((code, key)) = group_key(&key, group, &mut names) {
                 keys.insert(PATH_CODE_COUNT + number as usize, (code, key));
             }
         }
@@ -230,17 +243,43 @@ pub fn stage_times(hooks: &PathHooks, group: Group) -> Vec<StageTimes> {
     rows
 }
 
+/// What the numbers of groups are called when a measurement ends.
+struct Names {
+    netns_inode: u64,
+    cgroups: cgroup::Paths,
+}
+
+impl Names {
+    fn new() -> Self {
+        Self {
+            netns_inode: interface::namespace_number(),
+            cgroups: cgroup::Paths::new(),
+        }
+    }
+
+    fn of_interface(&self, netns_inode: u32, index: u32) -> Option<String> {
+        (u64::from(netns_inode) == self.netns_inode)
+            .then(|| interface::name_of(index).ok())
+            .flatten()
+    }
+}
+
 /// The code path and the group of a histogram.
-fn group_key(key: &PathKey, group: Group) -> Option<(usize, GroupKey)> {
+fn group_key(key: &PathKey, group: Group, names: &mut Names) -> Option<(usize, GroupKey)> {
     let code = key.code as usize;
     let key = match group {
         Group::None => GroupKey::default(),
         Group::Interface => GroupKey {
-            interface: Some(key.number),
+            interface: Some(key.number as u32),
+            name: names.of_interface(key.netns_inode, key.number as u32),
+            netns_inode: Some(key.netns_inode),
             ..GroupKey::default()
         },
         Group::Cgroup => GroupKey {
             cgroup_id: Some(key.number),
+            cgroup: (key.number != 0)
+                .then(|| names.cgroups.path_of(key.number))
+                .flatten(),
             ..GroupKey::default()
         },
         // The programs put the name of a command in the place of the first address.
@@ -259,6 +298,7 @@ fn group_key(key: &PathKey, group: Group) -> Option<(usize, GroupKey)> {
                 key.destination_port,
                 key.protocol,
             )),
+            netns_inode: Some(key.netns_inode),
             ..GroupKey::default()
         },
     };

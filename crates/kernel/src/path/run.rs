@@ -586,6 +586,7 @@ impl Run {
             reads: reads(&self.hooks.arrays),
             missed: self.hooks.missed(),
             probe_cost: self.probe_cost(),
+            measures_probe_cost: self.request.probe_cost,
             attached_s: self.attached.as_secs_f64(),
             paused_s: self.paused.as_secs_f64(),
             windows: self.windows,

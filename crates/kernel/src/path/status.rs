@@ -80,6 +80,8 @@ pub struct Summary {
     pub missed: Vec<(String, u64)>,
     /// What the probes between first and last stage cost, by code path.
     pub probe_cost: Vec<ProbeCost>,
+    /// Whether that was asked for: the windows are then for it, and no sample of the time.
+    pub measures_probe_cost: bool,
     /// Seconds during which the programs were attached.
     pub attached_s: f64,
     /// Seconds between their windows, and before the first and behind the last one.

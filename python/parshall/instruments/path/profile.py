@@ -1,7 +1,7 @@
 """Measure at which time each packet passes which stage of the kernel."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +62,8 @@ class PathSummary(Summary):
     probe_cost : list of dict
         Cost of a probe between first and last stage, by code path, with half of its 95 % interval; it is
         distinguishable when the interval lies above zero.
+    measures_probe_cost : bool
+        Whether that was asked for.
     attached_s : float
         Seconds during which the programs were attached.
     paused_s : float
@@ -95,6 +97,7 @@ class PathSummary(Summary):
     without_histogram: int = 0
     budget: dict[str, Any] | None = None
     estimates: list[dict[str, Any]] = field(default_factory=list)
+    measures_probe_cost: bool = False
 
     def _facts(self) -> list[str]:
         from parshall.instruments.path.text import stage_lines, summary_lines
@@ -125,28 +128,45 @@ class PathSummary(Summary):
         import pyarrow as pa
 
         added = ("probe_cost_ns", "probe_cost_interval_ns", *LESS_PROBES) if self.probe_cost else ()
+        shown = [row for row in self.times if with_groups or row["group"] is None]
         rows = [
             {"path": row["path"]}
-            | ({"group": group_text(row["group"])} if with_groups else {})
+            | ({"group": text} if with_groups else {})
             | {"stage": row["stage"], "packets": row["packets"], "share": row["share"]}
             | {"mean_ns": row["sum_ns"] / row["packets"]}
             | {name: row[name] for name in ("median_ns", "p90_ns", "p99_ns", "max_ns")}
             | {name: row.get(name) for name in added}
-            for row in self.times
-            if with_groups or row["group"] is None
+            for row, text in zip(shown, with_namespaces(row["group"] for row in shown), strict=True)
         ]
         return pa.Table.from_pylist(rows)
 
 
 def group_text(group: dict[str, Any] | None) -> str | None:
-    """Return a group as text: ``10.0.0.1:80 > 10.0.0.2:5000 tcp``, ``interface 3``, ``command iperf3``."""
+    """Return a group as text: ``10.0.0.1:80 > 10.0.0.2:5000 tcp``, ``interface eth0``, ``cgroup /user.slice``.
+
+    Where groups of several namespaces are shown, `with_namespaces` adds theirs.
+    """
     if group is None:
         return None
     if "connection" in group:
         source, source_port, destination, destination_port, protocol = group["connection"]
         name = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmp6"}.get(protocol, f"protocol {protocol}")
         return f"{_end(source, source_port)} > {_end(destination, destination_port)} {name}"
-    return " ".join(f"{key.removesuffix('_id')} {value}" for key, value in group.items())
+    if "interface" in group:
+        return f"interface {group.get('name', group['interface'])}"
+    if "cgroup_id" in group:
+        return f"cgroup {group.get('cgroup', group['cgroup_id'] or 'not known')}"
+    return f"command {group['command']}"
+
+
+def with_namespaces(groups: Iterable[dict[str, Any] | None]) -> list[str | None]:
+    """Return groups as text, with the inodes of their network namespaces if there are several."""
+    listed = list(groups)
+    several = len({group.get("netns_inode") for group in listed if group}) > 1
+    return [
+        f"{group_text(group)}, namespace {group['netns_inode']}" if several and group else group_text(group)
+        for group in listed
+    ]
 
 
 def _end(address: str, port: int) -> str:

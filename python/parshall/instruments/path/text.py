@@ -4,7 +4,7 @@ from typing import Any
 
 from parshall.host.ledger_text import budget_text
 from parshall.host.quantities import duration_text, many
-from parshall.instruments.path.profile import WINDOW_S, PathSummary, group_text
+from parshall.instruments.path.profile import WINDOW_S, PathSummary, with_namespaces
 from parshall.instruments.path.reasons import described
 from parshall.instruments.path.stages import WHOLE
 
@@ -44,7 +44,9 @@ def stage_lines(summary: PathSummary, *, with_groups: bool) -> list[str]:
         wholes.sort(key=lambda row: -row["packets"])
         lines.append("groups, the whole path:")
         lines.append(f"  {'packets':>12}{'share':>8}{'median':>10}{'p99':>10}{'max':>10}  path and group")
-        lines += [f"  {_times(row)}  {row['path']} {group_text(row['group'])}" for row in wholes[:_GROUPS_SHOWN]]
+        texts = with_namespaces(row["group"] for row in wholes)
+        named = list(zip(wholes, texts, strict=True))[:_GROUPS_SHOWN]
+        lines += [f"  {_times(row)}  {row['path']} {text}" for row, text in named]
         if len(wholes) > _GROUPS_SHOWN:
             lines.append(f"  and {len(wholes) - _GROUPS_SHOWN} more; --json has all")
     return lines
@@ -83,7 +85,7 @@ def summary_lines(summary: PathSummary) -> list[str]:
     if summary.estimates:
         lines.append(f"estimates for all {wall_s:.1f} s, with 95 % intervals; the tables are of the windows:")
         lines += [f"  {estimate_text(row)}" for row in summary.estimates]
-    elif summary.is_partial and summary.windows and not summary.probe_cost:
+    elif summary.is_partial and summary.windows and not summary.measures_probe_cost:
         lines.append(f"no estimates for all {wall_s:.1f} s: fewer than ten pauses between windows; measure longer")
     if summary.missed:
         runs = many(sum(count for _, count in summary.missed), "run")
