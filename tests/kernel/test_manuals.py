@@ -17,7 +17,7 @@ from running_command import read_until
 
 from manual_examples import ROOT, examples, pages
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = pytest.mark.kernel
 
 HERE = Path(__file__).parent
 TRAFFIC = HERE / "manual_traffic.py"
@@ -36,7 +36,7 @@ ENDLESS = {
     "docs/first-five-minutes.md": ["parshall live *"],
     "docs/fleet.md": ["parshall tcp *"],
     "docs/gen.md": ["parshall gen * --gap onoff", "parshall gen * --stamp"],
-    "docs/live.md": ["sudo parshall live*", "parshall live *"],
+    "docs/live.md": ["parshall live*"],
     "docs/mcp.md": ["parshall tcp *"],
     "docs/metrics.md": ["*"],
     "docs/path-timeline.md": ["parshall path -o *"],
@@ -113,7 +113,7 @@ NOT_RUN = {
     "make build && .venv/bin/parshall live": "the checkout is built; docs/live.md has the command",
     "parshall doctor --clean": "would remove what tests beside it leave on purpose; test_leftovers.py has it",
     "parshall lab run all -o all && parshall lab published all": "hours: docs/measurements/lab.md has its newest run",
-    "sudo parshall live --tui": "needs a terminal, which tests/core/test_live_tui.py has",
+    "parshall live --tui": "needs a terminal, which tests/core/test_live_tui.py has",
     "parshall pcap -- suricata --pcap=eth0 -c /etc/suricata/suricata.yaml": "test_pcap_programs.py has Suricata",
     "parshall gen -i veth1 --netns receiver --receive --count 100000": "runs beside the line below it",
 }
@@ -237,6 +237,7 @@ def test_each_exception_is_a_line_of_a_manual() -> None:
             assert any(fnmatch(each.line, pattern) for each in examples() if each.page == page), (page, pattern)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", pages())
 def test_the_examples_of_the_page(page: str, machine: Machine) -> None:
     write_files(machine.place)
