@@ -76,7 +76,10 @@ static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u3
 	return gso ? packet : 0;
 }
 
-/* A stage on the way in that neither begins nor ends a packet. */
+/*
+ * A stage on the way in, at which no packet begins. A packet that this host sends begins anew when it comes in, here or in
+ * another network namespace: if its arrival was not seen, it has left, or something else has its sk_buff.
+ */
 static __always_inline struct path_packet *pass_if_known(const struct sk_buff *skb, const __u32 stage, __u32 *place)
 {
 	struct path_packet *packet;
@@ -84,8 +87,13 @@ static __always_inline struct path_packet *pass_if_known(const struct sk_buff *s
 	if (has_generic_xdp)
 		follow_replaced(skb);
 	packet = find_packet(skb, place);
-	if (packet)
-		pass(packet, stage);
+	if (!packet)
+		return 0;
+	if (options.stages & ARRIVING && !(packet->seen & ARRIVING)) {
+		end_packet(*place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), 0, 0);
+		return 0;
+	}
+	pass(packet, stage);
 	return packet;
 }
 

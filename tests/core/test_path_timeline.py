@@ -121,6 +121,21 @@ def test_segments_of_a_large_packet_are_its_packets(joined):
     assert table["capture_match"].to_list() == ["exact"]
 
 
+def test_segments_that_gso_cut_are_not_sent_again(joined):
+    """Each has a row of its own, with the beginning of the large packet; a loss sends one of them again."""
+    rows = [packet(0, "segmented", "local_out", 100, 3000, gso_segs=3, whole_ns=9000)]
+    rows += [packet(0, "sent", "local_out", 100 + at * 1000, 1000, whole_ns=9500) for at in range(3)]
+    rows += [packet(900, "segmented", "local_out", 1100, 2000, gso_segs=2)]
+    rows += [packet(900, "sent", "local_out", 1100 + at * 1000, 1000) for at in range(2)]
+    records = [record(0, "out", 100, 3000, flow_seq=1, snd_nxt=100), record(900, "out", 1100, 2000, flow_seq=2, snd_nxt=3100)]
+    table = joined(rows, records)
+    assert table["tcp_match"].to_list() == ["nearest", *["none"] * 3, "nearest", "none", "none"]
+    assert table["sent_row"].to_list() == [None, 0, 0, 0, None, 4, 4]
+    assert table["is_retransmission"].to_list() == [False] * 4 + [True] * 3
+    (one,) = connections(table.to_arrow())
+    assert (one["retransmissions"], one["spurious"]) == (1, 0)
+
+
 def test_a_record_after_gro_is_larger_than_the_row(joined):
     ends = {"ends": BACK}
     rows = [

@@ -64,8 +64,10 @@ def test_a_search_of_few_trials_has_an_estimate_without_an_interval(trials):
     found = search(router(300e3), **DEFAULTS | {"trials": trials})
     assert (found.low_pps, found.high_pps, len(found.trials)) == (0, np.inf, trials)
     assert 5e3 <= found.pps <= 4e6
-    line = _capacity_line(found)
-    assert line == f"zero loss about {found.pps:,.0f} packets/s ({many(trials, 'trial')} without an interval; --trials)"
+    line = f"zero loss about {found.pps:,.0f} packets/s ({many(trials, 'trial')} without an interval: "
+    assert _capacity_line(found) == f"{line}raise --trials)"
+    # What measures a share of the capacity has no such option.
+    assert _capacity_line(found, more="see capacity") == f"{line}see capacity)"
 
 
 @pytest.mark.parametrize("capacity_pps", [7e3, 40e3, 300e3, 3e6])

@@ -158,6 +158,16 @@ def test_equal_pairs_have_the_width_of_their_resolution() -> None:
     assert np.isnan(mean_interval([1.0])).all() and summarise([]) is None
 
 
+def test_the_mean_of_a_share_is_none_beyond_its_scale() -> None:
+    wide = summarise([100.0, 2.0], (0.0, 100.0))
+    assert wide is not None and (wide.low, wide.mean, wide.high) == (0.0, 51.0, 100.0)
+    # Corrected by its neighbours, a stretch may be above.
+    above = summarise([100.4, 100.2, 100.3], (0.0, 100.0))
+    assert above is not None and (above.mean, above.high, above.maximum) == (100.0, 100.0, 100.4)
+    unknown = summarise([3.0], (0.0, 100.0))
+    assert unknown is not None and unknown.mean == 3.0 and np.isnan([unknown.low, unknown.high]).all()
+
+
 def test_sessions_are_compared_after_welch() -> None:
     random = np.random.default_rng(1)
     before, after = (random.normal(mean, spread, count) for mean, spread, count in ((-5, 5, 5), (10, 15, 8)))

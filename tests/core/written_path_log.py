@@ -12,7 +12,7 @@ import pyarrow as pa
 from parshall.instruments.path.stages import STAGES
 
 BEGIN_NS = 1_795_295_221_000_000_000
-PATHS = ["forwarded", "delivered", "sent", "dropped", "consumed", "merged", "unknown", "displaced", "open"]
+PATHS = ["forwarded", "delivered", "sent", "dropped", "consumed", "merged", "segmented", "unknown", "displaced", "open"]
 _NAMES = pa.dictionary(pa.int8(), pa.string())
 SCHEMA = pa.schema(
     [

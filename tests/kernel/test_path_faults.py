@@ -22,7 +22,7 @@ from tcp_logger import small_disk
 
 import in_process
 from host_state import BPF_LINK_GET_NEXT_ID, bpf_ids
-from parshall.instruments.path import PathLog, Trace, join
+from parshall.instruments.path import PathLog, PathProfile, Trace, join
 from parshall.instruments.tcp_log import read
 from suites import long_except
 
@@ -499,3 +499,21 @@ def test_too_few_file_descriptors_are_an_error_of_one_line(tmp_path: Path) -> No
     line = error_line(answer.stderr)
     assert line.startswith("the kernel did not load the programs: "), line
     assert line.endswith("; `parshall doctor` shows what this host offers"), line
+
+
+def test_an_interrupt_between_the_end_of_a_session_and_its_summary_is_no_fault(pair: Any) -> None:
+    """Python handles a signal when the native side returns: it knows the account, and Python does not yet."""
+
+    class Interrupted(PathProfile):
+        count = 0
+
+        def _summarize(self, account: dict[str, Any]) -> Any:
+            self.count += 1
+            if self.count == 1:
+                raise KeyboardInterrupt
+            return super()._summarize(account)
+
+    with pytest.raises(KeyboardInterrupt):
+        with Interrupted(netns=pair[0].namespace) as profile:
+            profile.stop()
+    assert profile.summary is not None and profile.summary.failure is None

@@ -602,3 +602,24 @@ def test_what_leaves_by_an_interface_on_another_one_is_sent_once(ends, tmp_path,
         rows = rows.filter(pc.equal(pc.cast(rows["path"], "string"), "sent"))
         with left.enter():
             assert set(rows["interface_out"].to_pylist()) == {socket.if_nametoindex(lower)}
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
+def test_what_a_host_sends_is_not_delivered_where_its_arrival_was_not_seen(bed, tmp_path, log):
+    """The next host finds the socket of the same sk_buff; over this link no packet passes `gro`."""
+    sender, receiver = bed.host("sender"), bed.host("receiver")
+    address = str(bed.link(sender, receiver, backend="veth").address(receiver))
+    stages = ["gro", "local_out", "queue", "socket_in", "copy"]
+    with measured(tmp_path, sender, {"stages": stages, "filter": "udp port 9000"}, log=log) as found:
+        with (
+            socket_at(sender, "0.0.0.0", socket.SOCK_DGRAM) as sending,
+            socket_at(receiver, "0.0.0.0", socket.SOCK_DGRAM) as receiving,
+        ):
+            receiving.settimeout(20)
+            receiving.bind((address, 9000))
+            for _ in range(100):
+                sending.sendto(bytes(100), (address, 9000))
+                assert receiving.recv(200)
+    paths = {name: count for name, count in found["summary"].paths.items() if count}
+    assert paths == {"unknown": 100}, paths
+    assert {row["stage"] for row in found["summary"].times} <= {"queue", "whole"}

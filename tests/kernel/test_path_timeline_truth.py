@@ -1,6 +1,7 @@
 """Timelines of packets, held against losses that are scripted, tcpdump, tshark and a reader's own clock."""
 
 import json
+import os
 import socket
 import statistics
 import subprocess
@@ -187,6 +188,33 @@ for line in sys.stdin:
     data = connection.recv(65536)
     print(before, time.monotonic_ns(), len(data), flush=True)
 """
+
+
+def test_what_gso_cuts_in_this_host_was_sent_again_as_often_as_tcpdump_saw_it(router, tmp_path, until):
+    """A large packet and each segment of it have rows of their own: the segments are no copies of its bytes."""
+    router.source.run(["ethtool", "-K", router.source_if, "tso", "off"])
+    drop_every(router, 40)
+
+    def run():
+        with connection(router.source, router.sink, str(router.sink_address), PORT) as (active, passive):
+            transfer(active, passive, 1_000_000)
+
+    with followed(tmp_path, router):
+        wire, _ = seen_at_edges(router, tmp_path, until, run)
+    highest, again = 0, Counter()
+    for packet in wire:
+        at = (packet.seq - wire[0].seq) % 2**32
+        if at < highest:
+            again[packet.seq] += 1
+        highest = max(highest, at + packet.payload_bytes)
+    assert again
+    with router.source.enter():
+        netns_inode = os.stat("/proc/thread-self/ns/net").st_ino
+    sent = toward_sink(timeline_of(tmp_path)).filter(netns_inode=netns_inode, path="sent")
+    assert sent.height == len(wire)
+    assert Counter(sent.filter("is_retransmission")["tcp_seq"]) == again
+    cut = sent.filter(pl.col("tcp_match") == "none")
+    assert cut.height > len(wire) / 2 and cut["sent_row"].null_count() == 0
 
 
 def test_a_readers_wait_is_that_of_its_own_clock(router, tmp_path, until):

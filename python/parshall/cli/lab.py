@@ -235,7 +235,8 @@ def _run_one(study: Any, text: str, directory: Path, how: dict[str, Any], quiet:
     if not quiet:
         needed_s = laboratory.estimate_s(study, planned, is_quick=is_quick)
         count = f"{len(planned)} runs, {long_time_text(needed_s)}"
-        limit = f"until {many(len(study.statements), 'statement')} are decided, at most {long_time_text(budget_s or 0)}"
+        wanted = "its statement is" if len(study.statements) == 1 else f"its {len(study.statements)} statements are"
+        limit = f"until {wanted} decided, at most {long_time_text(budget_s or 0)}"
         say("lab", f"{study.name}: {limit if budget_s else count}, into {directory}")
     with _Progress(study.name, quiet) as progress:
         return laboratory.run(study, text, directory, **{**how, "progress": progress.show, "stopping": stopping})

@@ -118,7 +118,7 @@ def measure_router(
             constant = Traffic("constant", sizes=sizes, flows=flows, seed=seed)
             found = zero_loss(bed, constant, **_SHORT, progress=lambda each: progress(f"capacity, {each}"))
             capacity = found.describe()
-            text = _capacity_line(found)
+            text = _capacity_line(found, more="parshall router capacity has one")
             progress("overload")
             beyond = vars(overload(bed, workload, count=_OVERLOAD_PACKETS, repeats=1))
             if not found.pps:
@@ -176,14 +176,15 @@ def _show(result: dict[str, Any], planned_pps: float, capacity: str, as_json: bo
         )
 
 
-def _capacity_line(found: Any) -> str:
+def _capacity_line(found: Any, *, more: str = "raise --trials") -> str:
+    """Return the capacity as a line; `more` says how to get an interval where there is none."""
     low, high = (f"{each:,.0f}" if 0 < each < math.inf else "unknown" for each in (found.low_pps, found.high_pps))
     ends = f"{low} to {high}"
     if found.is_sender_limited:
         ends = f"at least {low}, limited by the generator"
     elif found.low_pps == 0 and found.high_pps == math.inf:
         trials = many(len(found.trials), "trial")
-        return f"zero loss about {found.pps:,.0f} packets/s ({trials} without an interval; --trials)"
+        return f"zero loss about {found.pps:,.0f} packets/s ({trials} without an interval: {more})"
     return f"zero loss {found.pps:,.0f} packets/s ({ends}; {found.confidence:.0%} confidence)"
 
 

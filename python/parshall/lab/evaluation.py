@@ -243,7 +243,7 @@ def _controls(table: Table) -> Iterator[dict[str, Any]]:
         runs = table.runs_where(control=control)
         if not runs:
             continue
-        busy = summarise([value for run in runs if (value := run.cpu_percent()) is not None])
+        busy = summarise([value for run in runs if (value := run.cpu_percent()) is not None], (0.0, 100.0))
         yield {"control": control, "level": runs[0].level, "measure": "CPUs busy (%)", **_as_row(busy)}
         for measure in table.study.measures:
             if control != NO_INSTRUMENTS:

@@ -94,7 +94,7 @@ class Table:
 
     def summary(self, measure: str, *, control: str = "", **levels: Any) -> Summary | None:
         """Return the summary of a measure at some levels; None when no run has it."""
-        return summarise(self.values(measure, control=control, **levels))
+        return summarise(self.values(measure, control=control, **levels), self.study.measure(measure).ends or ())
 
     def mean(self, measure: str, *, control: str = "", **levels: Any) -> float:
         """Return the mean of a measure at some levels; NaN when no run has it."""

@@ -23,7 +23,8 @@ class Summary:
         Quartiles by linear interpolation.
     low, high : float
         Confidence interval of the mean, 95 %, by Student's t: it assumes independent repeats and a mean that is
-        nearly normal; without its part below 0 where no value is negative. NaN for a single value.
+        nearly normal; without its parts beyond the ends of the scale, and below 0 where no value is negative. NaN for a
+        single value.
     """
 
     count: int
@@ -37,8 +38,12 @@ class Summary:
     high: float
 
 
-def summarise(values: Sequence[float]) -> Summary | None:
-    """Return the summary of values; None when there are none."""
+def summarise(values: Sequence[float], ends: Sequence[float] = ()) -> Summary | None:
+    """Return the summary of values; None when there are none.
+
+    What is on a scale with ends, such as 0 and 100 for a share in percent, has a mean within them, also where values that
+    were corrected lie beyond.
+    """
     if not len(values):
         return None
     data = np.asarray(values, float)
@@ -47,7 +52,10 @@ def summarise(values: Sequence[float]) -> Summary | None:
     if data.min() >= 0 and low < 0:
         # The mean of what is never negative is not, either.
         low = 0.0
-    return Summary(len(data), data.mean(), data.min(), data.max(), float(median), float(lower), float(upper), low, high)
+    mean = data.mean()
+    if len(ends):
+        low, mean, high = np.clip((low, mean, high), min(ends), max(ends)).tolist()
+    return Summary(len(data), mean, data.min(), data.max(), float(median), float(lower), float(upper), low, high)
 
 
 def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 use super::address;
 use super::error::ConvertError;
 use super::row::{ESTABLISHED, NEW_SYN_RECV, Row, seconds_and_us};
-use crate::abi::{DIRECTION_OUT, EVENT_PACKET, EVENT_RETRANSMIT};
+use crate::abi::{DIRECTION_OUT, EVENT_CONGESTION_STATE, EVENT_PACKET, EVENT_RETRANSMIT};
 use crate::protocols::{TCP_ECE, TCP_FIN, TCP_RST, TCP_SYN};
 use crate::tcp_log::FlowRow;
 use crate::tcp_log::columns::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY};
@@ -107,6 +107,8 @@ pub struct Account {
     settings: Settings,
     established: bool,
     last: Row,
+    /// The state of congestion control after the last change.
+    ca_state: u8,
     last_packet_ns: i64,
     any: bool,
     sent: Traffic,
@@ -179,6 +181,9 @@ impl Account {
         // Without a socket, the state fields are 0 and have no meaning.
         if (ESTABLISHED..NEW_SYN_RECV).contains(&row.state) {
             self.established |= matches!(row.state, 1 | 4..=6 | 8 | 9 | 11);
+            if !self.any {
+                self.ca_state = row.ca_state;
+            }
             self.take_state(row);
             self.last = *row;
             self.any = true;
@@ -268,11 +273,16 @@ impl Account {
         }
     }
 
+    /// Each change has an event. A row of another CPU may be of the state before and lie behind the event, so other rows
+    /// count only where an event may lack.
     fn take_congestion(&mut self, row: &Row) {
-        let before = self.last.ca_state;
-        if row.ca_state == before {
+        let flow = &self.flow;
+        let lost_events = flow.events_dropped + flow.events_overwritten + flow.events_unwritten;
+        let before = self.ca_state;
+        if row.ca_state == before || (row.event != EVENT_CONGESTION_STATE && lost_events == 0) {
             return;
         }
+        self.ca_state = row.ca_state;
         // A timeout reduces the window even after an earlier reduction.
         if row.ca_state == CA_LOSS || row.ca_state >= CA_CWR && before <= CA_DISORDER {
             self.congestion_signals += 1;

@@ -461,6 +461,7 @@ impl<'n, S: Scale> Engine<'n, S> {
                 Exceeded::Other(error) => error,
                 Exceeded::Jobs => ModelError::TooManyJobs {
                     jobs,
+                    jobs_max: self.watchdog.jobs_max,
                     queue: self.queue_with_most(|queue, _| queue.occupancy.now),
                     time_s: seconds(now),
                 },

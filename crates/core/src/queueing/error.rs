@@ -69,7 +69,7 @@ pub enum ModelError {
     },
     /// An unlimited queue at an overloaded station.
     #[error(
-        "station {station:?} has a load of {} and queue {queue:?} has no limit, so it grows without bound; lower the load, limit the queue, or allow unstable networks", rounded(*.load)
+        "station {station:?} has a load of {} and queue {queue:?} has no limit, so it grows without bound; lower the load, limit the queue, or allow unstable networks (--allow-unstable)", rounded(*.load)
     )]
     Unstable {
         station: String,
@@ -101,10 +101,11 @@ pub enum ModelError {
     },
     /// More than `jobs_max` packets are in the network.
     #[error(
-        "{jobs} packets are in the network, most of them in queue {queue:?}, after {time_s:.3} s; the network seems unstable: lower the load, limit the queue, or raise jobs_max"
+        "{jobs} packets are in the network, above the limit of {jobs_max}, most of them in queue {queue:?}, after {time_s:.3} s; the network seems unstable: lower the load, limit the queue, or raise jobs_max (--jobs-max)"
     )]
     TooManyJobs {
         jobs: usize,
+        jobs_max: usize,
         queue: String,
         time_s: f64,
     },

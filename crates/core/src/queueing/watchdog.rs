@@ -11,7 +11,7 @@ const EVENTS_STANDSTILL: u64 = 1 << 24;
 
 /// The limits of a run, and what they are compared with.
 pub(super) struct Watchdog {
-    jobs_max: usize,
+    pub(super) jobs_max: usize,
     events_max: u64,
     /// Events of the run at the last check, with the warm-up.
     events: u64,

@@ -1,7 +1,7 @@
 //! `_native.Session`: every instrument's interface for Python. Requests, statuses and summaries are JSON objects.
 
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use parshall_kernel::session::{AnyInstrument, Failure, Instrument, Startup};
@@ -16,13 +16,26 @@ use crate::signals::{Interrupts, listen};
 #[pyclass(module = "parshall._native", subclass, frozen)]
 pub struct Session {
     instrument: Arc<dyn AnyInstrument>,
+    /// How it ended. Ctrl-C may come when it has ended and before Python has its summary: then Python asks again.
+    ended: Mutex<Option<PyResult<String>>>,
 }
 
 impl Session {
     /// The `Session` part of an instrument that has a class of its own.
     pub fn of<T: Instrument>(instrument: &Arc<T>) -> PyClassInitializer<Self> {
         let instrument: Arc<T> = Arc::clone(instrument);
-        PyClassInitializer::from(Self { instrument })
+        PyClassInitializer::from(Self::new(instrument))
+    }
+
+    fn new(instrument: Arc<dyn AnyInstrument>) -> Self {
+        Self {
+            instrument,
+            ended: Mutex::default(),
+        }
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Option<PyResult<String>>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -31,7 +44,7 @@ impl Session {
     /// Starts the instrument of this name, see `parshall_kernel::start`.
     #[new]
     #[pyo3(signature = (name, json, is_stopping=None))]
-    fn new(
+    fn begin(
         py: Python<'_>,
         name: String,
         json: String,
@@ -40,7 +53,7 @@ impl Session {
         let instrument = start(py, is_stopping, move |startup| {
             parshall_kernel::start(&name, &json, startup)
         })?;
-        Ok(Self { instrument })
+        Ok(Self::new(instrument))
     }
 
     fn status(&self, py: Python<'_>) -> PyResult<String> {
@@ -56,9 +69,18 @@ impl Session {
         py.detach(|| self.instrument.account()).map_err(raise)
     }
 
-    /// Stops the instrument and waits until it has ended.
+    /// Stops the instrument and waits until it has ended. Called again, it says the same.
     fn stop(&self, py: Python<'_>) -> PyResult<String> {
-        py.detach(|| self.instrument.stop()).map_err(raise)
+        py.detach(|| {
+            self.ended()
+                .get_or_insert_with(|| self.instrument.stop().map_err(raise))
+                .is_ok()
+        });
+        match self.ended().as_ref() {
+            Some(Ok(summary)) => Ok(summary.clone()),
+            Some(Err(error)) => Err(error.clone_ref(py)),
+            None => unreachable!("it was set above, and is never taken out"),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from parshall.instruments.path.covering import NONE, Segments
 from parshall.instruments.path.stages import STAGES
+from parshall.instruments.path.tcp_records import is_cut
 
 # TCP waits no longer before it sends again.
 _LATEST_NS = 120 * 10**9
@@ -80,8 +81,7 @@ def _data(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_send() -> pl.Expr:
-    # What begins at the driver was cut out of a large packet by GSO.
-    return pl.col("is_out") & ((pl.col("tcp_match") != "none") | (pl.col("first_stage") != "start_xmit"))
+    return pl.col("is_out") & ((pl.col("tcp_match") != "none") | ~is_cut())
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:

@@ -82,13 +82,23 @@ def join(rows: pl.DataFrame, log: Log | None, flows: pl.DataFrame | None, offset
     return joined if events is None else _sent_again_without_record(joined, events)
 
 
+def is_cut() -> pl.Expr:
+    """Return whether a row that leaves, with data, was cut out of a large packet by GSO.
+
+    It begins at the driver, or has the beginning of the large packet: a connection sends one at a time.
+    """
+    largest_bytes = pl.col("wire_bytes").max().over("host_stream", "from_ns")
+    return (pl.col("first_stage") == "start_xmit") | (pl.col("wire_bytes") < largest_bytes)
+
+
 def _sent_again_without_record(rows: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Give rows whose record was thinned or lost the event that followed the packet; such are never lost by thinning.
 
     The original may have been thinned as well, so only a row counts whose sequence number was sent before.
     """
     key = ["stream", "netns_inode", "tcp_seq"]
-    sent = rows.filter(pl.col("is_out") & (pl.col("stream") >= 0) & (pl.col("wire_bytes") > 0)).sort("from_ns")
+    data = rows.filter(pl.col("is_out") & (pl.col("stream") >= 0) & (pl.col("wire_bytes") > 0))
+    sent = data.filter(~is_cut()).sort("from_ns")
     is_copy = pl.int_range(pl.len()).over(key) > 0
     copies = sent.filter(is_copy & (pl.col("tcp_match") == "none")).select(*key, "row", "from_ns")
     found = events.sort("record_ns").join_asof(

@@ -235,18 +235,58 @@ fn elapsed_time_ends_with_the_last_segment() {
 /// A timeout is a congestion signal even if the window was reduced before.
 #[test]
 fn a_timeout_in_recovery_is_a_signal_of_its_own() {
-    let at = |time_ns, ca_state| TcpStateRecord {
+    let changes = [(2, 3), (3, 4), (4, 0), (5, 4)].map(|(time_ns, to)| change(time_ns, to));
+    let records = [&[packet(1, 1)], &changes[..]].concat();
+    assert_eq!(
+        signals(&records, &flow(1, false)),
+        ["3", "2", "1", "1"].map(String::from)
+    );
+}
+
+/// The state is about to become this one.
+fn change(time_ns: u64, ca_state: u8) -> TcpStateRecord {
+    TcpStateRecord {
+        event: 2,
         ca_state,
         ..packet(1, time_ns)
-    };
-    let records = [at(1, 0), at(2, 3), at(3, 4), at(4, 0), at(5, 4)];
-    let lines = web10g_lines(&records, &[flow(1, false)], None);
+    }
+}
+
+/// `CongSignals`, `Timeouts`, `FastRetran` and `AbruptTimeouts`.
+fn signals(records: &[TcpStateRecord], flow: &FlowRow) -> [String; 4] {
+    let lines = web10g_lines(records, std::slice::from_ref(flow), None);
     let last = lines.last().unwrap();
-    let value = |number: usize| last[number - 1].as_str();
+    [25, 28, 92, 95].map(|number: usize| last[number - 1].clone())
+}
+
+#[test]
+fn a_row_of_the_state_before_behind_the_event_is_no_change() {
+    let late = TcpStateRecord {
+        event: 4,
+        ..packet(1, 3)
+    };
+    let within = TcpStateRecord {
+        ca_state: 3,
+        ..packet(1, 4)
+    };
+    let records = [packet(1, 1), change(2, 3), late, within, change(5, 0)];
     assert_eq!(
-        [value(25), value(28), value(92), value(95)],
-        ["3", "2", "1", "1"]
+        signals(&records, &flow(1, false)),
+        ["1", "0", "1", "0"].map(String::from)
     );
+}
+
+#[test]
+fn where_events_were_lost_other_rows_show_changes() {
+    let within = TcpStateRecord {
+        ca_state: 3,
+        ..packet(1, 2)
+    };
+    let mut lossy = flow(1, false);
+    let records = [packet(1, 1), within, packet(1, 3)];
+    assert_eq!(signals(&records, &lossy)[2], "0");
+    lossy.events_dropped = 1;
+    assert_eq!(signals(&records, &lossy)[2], "1");
 }
 
 /// Either this host did not offer an option that was not negotiated, or the peer declined it.
