@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
-from manual_examples import Example, examples
+from manual_examples import ROOT, Example, examples
 from parshall.cli.tree import command_of
 
 ALL = examples()
@@ -29,3 +29,15 @@ def test_the_example_is_understood(example: Example, tmp_path: Path, monkeypatch
                 assert command is not None
                 context = command.make_context(name, list(words), parent=context)
     assert not list(tmp_path.iterdir())
+
+
+def test_each_table_has_its_heading() -> None:
+    """A blank line within a table ends it: what follows would be shown as text."""
+    wrong, count = [], 0
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        lines = ["", *page.read_text().splitlines(), ""]
+        for number, (before, line, after) in enumerate(zip(lines, lines[1:], lines[2:], strict=False), 1):
+            if line.startswith("|") and not before.startswith("|"):
+                count += 1
+                wrong += [] if after.startswith(("|--", "|:-", "| --")) else [f"{page.relative_to(ROOT)}:{number}"]
+    assert count > 150 and not wrong, (count, wrong)

@@ -127,7 +127,10 @@ def test_segments_that_gso_cut_are_not_sent_again(joined):
     rows += [packet(0, "sent", "local_out", 100 + at * 1000, 1000, whole_ns=9500) for at in range(3)]
     rows += [packet(900, "segmented", "local_out", 1100, 2000, gso_segs=2)]
     rows += [packet(900, "sent", "local_out", 1100 + at * 1000, 1000) for at in range(2)]
-    records = [record(0, "out", 100, 3000, flow_seq=1, snd_nxt=100), record(900, "out", 1100, 2000, flow_seq=2, snd_nxt=3100)]
+    records = [
+        record(0, "out", 100, 3000, flow_seq=1, snd_nxt=100),
+        record(900, "out", 1100, 2000, flow_seq=2, snd_nxt=3100),
+    ]
     table = joined(rows, records)
     assert table["tcp_match"].to_list() == ["nearest", *["none"] * 3, "nearest", "none", "none"]
     assert table["sent_row"].to_list() == [None, 0, 0, 0, None, 4, 4]

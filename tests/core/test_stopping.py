@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -125,3 +126,16 @@ def test_a_signal_exits_with_its_status_after_cleanup(number: signal.Signals) ->
     assert ended.value.code == 128 + number
     assert taken_back == [number]
     assert signal.getsignal(number) is previous
+
+
+def test_a_signal_that_comes_twice_at_once_is_one_request() -> None:
+    """As `timeout` sends it; a second Ctrl-C of a person comes later, and does not wait for the end."""
+    with Stopping() as stopping:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        assert stopping.is_requested()
+        began_s = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            while time.monotonic() < began_s + 20:
+                signal.raise_signal(signal.SIGINT)
+        assert time.monotonic() - began_s < 20

@@ -3,6 +3,7 @@
 import os
 import socket
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from conversation import socket_at
@@ -84,7 +85,7 @@ def test_equal_numbers_and_addresses_of_other_namespaces_are_groups_of_their_own
                 for _ in range(count):
                     sender.sendto(bytes(100), ("127.0.0.1", port))
             with host.enter():
-                count_of[os.stat("/proc/thread-self/ns/net").st_ino] = count
+                count_of[Path("/proc/thread-self/ns/net").stat().st_ino] = count
     wholes = [row for row in profile.summary.times if row["group"] and row["stage"] == "whole"]
     assert {row["group"]["netns_inode"]: row["packets"] for row in wholes} == count_of, wholes
     texts = [text for text in profile.summary.table(with_groups=True)["group"].to_pylist() if text]

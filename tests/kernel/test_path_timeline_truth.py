@@ -1,13 +1,13 @@
 """Timelines of packets, held against losses that are scripted, tcpdump, tshark and a reader's own clock."""
 
 import json
-import os
 import socket
 import statistics
 import subprocess
 import sys
 from collections import Counter
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from subprocess import PIPE
 
 import polars as pl
@@ -209,7 +209,7 @@ def test_what_gso_cuts_in_this_host_was_sent_again_as_often_as_tcpdump_saw_it(ro
         highest = max(highest, at + packet.payload_bytes)
     assert again
     with router.source.enter():
-        netns_inode = os.stat("/proc/thread-self/ns/net").st_ino
+        netns_inode = Path("/proc/thread-self/ns/net").stat().st_ino
     sent = toward_sink(timeline_of(tmp_path)).filter(netns_inode=netns_inode, path="sent")
     assert sent.height == len(wire)
     assert Counter(sent.filter("is_retransmission")["tcp_seq"]) == again

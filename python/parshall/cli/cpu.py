@@ -62,7 +62,10 @@ def command(
     separator = "--" in sys.argv
     if cmd and cmd[0] == "trim" and not separator:
         if len(cmd) != 2:
-            raise UsageError("trim: expected one FILE, the output of parshall cpu or cpusage")
+            raise UsageError(
+                "trim: expected one FILE, the output of parshall cpu or cpusage; options stand before trim: "
+                "parshall cpu --json trim FILE"
+            )
         return _trim(Path(cmd[1]), limit, quiet, as_json)
     with _opened(output) as (out, commit):
         return _profile(out, commit, cmd, interval, limit, duration, per_cpu, hooks, machine, quiet, as_json)

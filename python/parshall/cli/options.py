@@ -108,7 +108,7 @@ def size_option(*names: str, help: str) -> Any:
 
 def buffer_option(default_bytes: int) -> Any:
     """Return the option for the size of a ring."""
-    help = f"Ring size for each CPU: 512K, 64M [default: {default_bytes >> 20}M]"
+    help = f"Ring size for each CPU: 1M, 64M [default: {default_bytes >> 20}M]"
     return _parsed(parse_bytes, "SIZE", ("--buffer",), help, shows_default=False)
 
 

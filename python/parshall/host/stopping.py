@@ -5,12 +5,15 @@ import os
 import select
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# `timeout` sends its signal to the process and to its group: what comes so soon is the same request.
+_SAME_REQUEST_S = 0.05
 
 
 def _is_ignored_hangup(number: signal.Signals) -> bool:
@@ -19,10 +22,11 @@ def _is_ignored_hangup(number: signal.Signals) -> bool:
 
 
 class Stopping:
-    """While entered, the first signal requests a stop, and a second one raises KeyboardInterrupt."""
+    """While entered, the first signal requests a stop; a second one, 50 ms later or more, raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self._is_requested = False
+        self._requested_s = 0.0
         # Not a threading.Event: the handler interrupts the wait that it should end, and must take no lock.
         self._event = os.eventfd(0, os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._event)
@@ -42,8 +46,12 @@ class Stopping:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self._ignores_interrupts:
             return
+        now_s = time.monotonic()
         if self._is_requested:
+            if now_s - self._requested_s < _SAME_REQUEST_S:
+                return
             raise KeyboardInterrupt
+        self._requested_s = now_s
         self._is_requested = True
         os.eventfd_write(self._event, 1)
 

@@ -41,8 +41,8 @@ class Summary:
 def summarise(values: Sequence[float], ends: Sequence[float] = ()) -> Summary | None:
     """Return the summary of values; None when there are none.
 
-    What is on a scale with ends, such as 0 and 100 for a share in percent, has a mean within them, also where values that
-    were corrected lie beyond.
+    What is on a scale with ends, such as 0 and 100 for a share in percent, has a mean within them, also where values
+    that were corrected lie beyond.
     """
     if not len(values):
         return None

@@ -236,7 +236,7 @@ fn elapsed_time_ends_with_the_last_segment() {
 #[test]
 fn a_timeout_in_recovery_is_a_signal_of_its_own() {
     let changes = [(2, 3), (3, 4), (4, 0), (5, 4)].map(|(time_ns, to)| change(time_ns, to));
-    let records = [&[packet(1, 1)], &changes[..]].concat();
+    let records = [&[packet(1, 1)], &changes[..], &[packet(1, 6)]].concat();
     assert_eq!(
         signals(&records, &flow(1, false)),
         ["3", "2", "1", "1"].map(String::from)
