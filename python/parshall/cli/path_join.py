@@ -64,7 +64,7 @@ def _unmatched(timeline: pa.Table, tcp_log: Log | None, capture: Trace | None) -
     files = (("tcp_match", tcp_log, ", and of an end of the connections"), ("capture_match", capture, ""))
     return [
         f"--join {printable(str(file.path))}: has none of the {many(timeline.num_rows, 'packet')}; is it of the same "
-        f"time and host{hint}?"
+        f"time, host and network namespace{hint}?"
         for column, file, hint in files
         if file is not None and timeline.num_rows and pc.all(pc.equal(timeline[column].cast("string"), "none")).as_py()
     ]

@@ -3,6 +3,7 @@
 use super::columns::{DIRECTION_NAMES, STATE_NAMES};
 use super::flow::FlowRow;
 use super::retransmission::{CAUSE_NAMES, Causes, Row};
+use crate::abi::EVENT_RETRANSMIT;
 use crate::protocols::{TCP_ACK, TCP_RST};
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int8Array, Int64Array, StringArray,
@@ -94,12 +95,13 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// The events that the causes of retransmissions follow from; none where the batch has no events.
-    fn of_retransmissions(&self, batch: &RecordBatch) -> Vec<Row> {
+    /// The events that the causes of retransmissions follow from, with the numbers of their rows; none where the batch has
+    /// no events.
+    fn of_retransmissions(&self, batch: &RecordBatch) -> Vec<(usize, Row)> {
         self.retransmissions(batch).unwrap_or_default()
     }
 
-    fn retransmissions(&self, batch: &RecordBatch) -> Option<Vec<Row>> {
+    fn retransmissions(&self, batch: &RecordBatch) -> Option<Vec<(usize, Row)>> {
         let column = |name: &str| batch.column_by_name(name);
         let names = |name: &str| Some(column(name)?.as_dictionary_opt::<Int8Type>()?.keys());
         let (events, states, timers) = (names("event")?, names("ca_state")?, names("timer")?);
@@ -112,7 +114,7 @@ impl<'a> Rows<'a> {
         }
         let kinds = events.values().iter().enumerate();
         let rows = kinds.filter_map(|(row, &event)| Causes::needs(event as u8).then_some(row));
-        let found = rows.map(|row| Row {
+        let row_of = |row: usize| Row {
             time_ns: self.time_ns[row],
             flow: self.flow[row],
             event: events.value(row) as u8,
@@ -125,8 +127,8 @@ impl<'a> Rows<'a> {
             dupthresh_segments: thresholds.is_valid(row).then(|| thresholds.value(row)),
             reordering_seen: reordering.is_valid(row).then(|| reordering.value(row)),
             ..Row::default()
-        });
-        Some(found.collect())
+        };
+        Some(rows.map(|row| (row, row_of(row))).collect())
     }
 
     /// The sequence numbers up to which the row's packet acknowledges, and up to which it brings: a row has the state
@@ -318,8 +320,12 @@ impl FlowStates {
         let Some(rows) = Rows::of(batch) else {
             return;
         };
-        for mut row in rows.of_retransmissions(batch) {
+        let mut retransmissions = Vec::new();
+        for (at, mut row) in rows.of_retransmissions(batch) {
             row.flow = row.flow.wrapping_add(flow_base);
+            if row.event == EVENT_RETRANSMIT {
+                retransmissions.push((row.flow, rows.total_retrans[at], row.gso_segs));
+            }
             self.see(row);
         }
         // By number, since a name is compared for each row otherwise.
@@ -378,6 +384,14 @@ impl FlowStates {
                 }
                 flow.acked.to(acked, time_ns);
                 flow.received.to(received, time_ns);
+            }
+        }
+        // The kernel counts what it sends again before it does, and the event comes behind the packet: a log that begins
+        // between the two has the event of what its first row counts already.
+        for (flow, counted, segments) in retransmissions {
+            if let Some(flow) = self.flows.get_mut(&flow) {
+                let before = counted.saturating_sub(segments.into());
+                flow.retransmitted_first = flow.retransmitted_first.min(before);
             }
         }
     }
@@ -466,8 +480,7 @@ mod tests {
     use super::*;
     use crate::abi::TcpStateRecord;
     use crate::abi::{
-        EVENT_CONGESTION_STATE, EVENT_PACKET, EVENT_RETRANSMIT, LOSS_STATE_KNOWN,
-        LOSS_STATE_REORDERED,
+        EVENT_CONGESTION_STATE, EVENT_PACKET, LOSS_STATE_KNOWN, LOSS_STATE_REORDERED,
     };
     use crate::protocols::TCP_SYN;
     use crate::tcp_log::LogReader;
@@ -683,6 +696,30 @@ mod tests {
         assert_eq!(times.1[0] - times.0[0], 3_000_000_000);
         // One that a full queue refused has the same rows as one that waits: they do not tell.
         assert_eq!(table_of(&handshake, 8).num_rows(), 0);
+    }
+
+    /// The kernel counts a segment, sends it, and then says that it did.
+    #[test]
+    fn an_event_whose_packet_was_before_the_log_counts() {
+        let first = TcpStateRecord {
+            total_retrans: 14_200,
+            ..record(ESTABLISHED, 1, 1)
+        };
+        let event = TcpStateRecord {
+            event: EVENT_RETRANSMIT,
+            gso_segs: 12,
+            loss_state: LOSS_STATE_KNOWN,
+            ..first
+        };
+        let last = TcpStateRecord {
+            total_retrans: 14_203,
+            ..first
+        };
+        for batch_rows in [1, 3] {
+            let table = table_of(&[first, event, last], batch_rows);
+            assert_eq!(number(&table, "retransmitted_first"), [14_188]);
+            assert_eq!(number(&table, "retransmitted_last"), [14_203]);
+        }
     }
 
     #[test]
