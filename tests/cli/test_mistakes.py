@@ -25,6 +25,14 @@ MISTAKES = [
         "--batches: given beside --replications",
     ),
     (
+        ("model", "run", "single-queue", "--batches", "4", "--precision", "0.1"),
+        "--batches: given beside --precision, which adds replications; give one of them",
+    ),
+    (
+        ("model", "run", "single-queue", "--precision", "0"),
+        "--precision 0: expected a share above 0, such as 0.01 or 1%",
+    ),
+    (
         ("router", "capacity", "--sizes", "9000"),
         "--sizes 9000: links of the testbed take packets of at most 1500 bytes",
     ),

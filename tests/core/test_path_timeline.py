@@ -518,7 +518,7 @@ def test_a_file_that_has_none_of_the_packets_is_named(files):
     assert done.returncode == 0
     for name in ("tcp.arrow", "later.pcap"):
         assert (
-            f"parshall: path: --join {name}: has none of the 1 packet; is it of the same time, host and network namespace"
+            f"--join {name}: has none of the 1 packet; is it of the same time, host and network namespace"
             in done.stderr
         )
 

@@ -62,5 +62,6 @@ def test_show_report_and_flow_table_say_the_same(bed: Any, tmp_path: Path, is_re
         # Rows have the FIN that comes last, which the kernel does not count.
         assert show["acked_bytes"] - acked in (0, 1) and show["received_bytes"] - received in (0, 1), what
         assert report["bytes"] - max(acked, received) in (0, 1), what
-        assert min(show["duration_s"], report["duration_s"]) > PAUSE_S or ppl > 1, what
-        assert report["duration_s"] == pytest.approx(show["duration_s"], abs=0.2) or ppl > 1, what
+        # Of ten packets one is logged: the life of a flow is not that of its rows.
+        assert report["duration_s"] == pytest.approx(show["duration_s"], abs=1e-6), what
+        assert show["duration_s"] > PAUSE_S or ppl > 1, what

@@ -61,7 +61,7 @@ def command(
     limit = 101.0 if all_lines or limit == 100 else limit
     separator = "--" in sys.argv
     if cmd and cmd[0] == "trim" and not separator:
-        if len(cmd) != 2:
+        if len(cmd) != 2 or cmd[1].startswith("-"):
             raise UsageError(
                 "trim: expected one FILE, the output of parshall cpu or cpusage; options stand before trim: "
                 "parshall cpu --json trim FILE"

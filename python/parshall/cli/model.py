@@ -45,6 +45,7 @@ _Output = Annotated[
 
 _CONFIDENCES = Accepted("a share between 0 and 1, such as 0.95 or 95%", lambda share: 0 < share < 1)
 _LOSSES = Accepted("a share of the packets from 0 to 1, such as 0.001 or 0.1%", lambda share: 0 <= share <= 1)
+_PRECISIONS = Accepted("a share above 0, such as 0.01 or 1%", lambda share: 0 < share < float("inf"))
 _SEARCHING = "searching, one simulation after the other"
 # A quarter of the model time of each step of a search, seconds.
 _STEP_S = 4.0
@@ -97,7 +98,7 @@ def run_model(
     ] = None,
     precision: Annotated[
         float | None,
-        share_option("--precision", help="Run until intervals at sinks are this narrow: 0.01"),
+        share_option("--precision", help="Run until intervals at sinks are this narrow: 0.01", accepted=_PRECISIONS),
     ] = None,
     confidence: Annotated[
         float, share_option("--confidence", help="Confidence level of the intervals", accepted=_CONFIDENCES)
@@ -123,6 +124,8 @@ def run_model(
         raise UsageError("--batches 1: expected 2 or more")
     if batches is not None and replications is not None:
         raise UsageError("--batches: given beside --replications; give one of them")
+    if batches is not None and precision is not None:
+        raise UsageError("--batches: given beside --precision, which adds replications; give one of them")
     with _progress(f"running {model}"):
         results = run(
             build_network(model, settings, load, calibration),
@@ -347,7 +350,7 @@ def plan_capacity(
     ] = None,
     precision: Annotated[
         float | None,
-        share_option("--precision", help="Lengthen runs until the interval is this narrow: 0.02"),
+        share_option("--precision", help="Lengthen runs until the interval is this narrow: 0.02", accepted=_PRECISIONS),
     ] = None,
     calibration: Annotated[
         Path | None,

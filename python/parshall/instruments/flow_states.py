@@ -23,7 +23,7 @@ _FACTS = (
 # Of these, what a flow's last row does not say, but changes.
 _CHANGING_FACTS = ("flow", "began_before", "ending", "ended")
 # What counts of this log need besides.
-_COUNT_FACTS = ("first_time_ns", "retransmits_total", "bytes_acked", "bytes_received")
+_COUNT_FACTS = ("first_time_ns", "last_time_ns", "retransmits_total", "bytes_acked", "bytes_received")
 _MAY_LACK = ("acked_may_lack", "received_may_lack")
 # Rows that are read before the caller can draw, or end.
 _ROWS_AT_ONCE = 1 << 20
@@ -153,6 +153,14 @@ class FlowStates:
             columns[f"{name}_may_lack"] = pl.col(f"{name}_may_lack") & account.is_null() & is_thin
         return columns
 
+    def _duration_ns(self) -> pl.Expr:
+        """Return how long the flows lived, as reports have it: rows may be thinned, and few."""
+        if not self._has_accounts:
+            return pl.col("end_ns") - pl.col("begin_ns")
+        begin_ns = pl.min_horizontal("begin_ns", pl.col("first_time_ns").cast(pl.Int64))
+        end_ns = pl.max_horizontal("end_ns", pl.col("last_time_ns").cast(pl.Int64))
+        return pl.when(pl.col("begin_ns").is_not_null()).then(end_ns - begin_ns)
+
     def changing(self) -> pl.DataFrame:
         """Return what changes of the flows: `table` without who they are, for those who look often."""
         return self._joined(_CHANGING_FACTS)
@@ -168,7 +176,7 @@ class FlowStates:
         return (
             joined.with_columns(
                 retransmitted=retransmitted_here("retransmitted_first", "retransmitted_last", self._gap_ends_ns),
-                duration_s=(pl.col("end_ns") - pl.col("begin_ns")) / 1e9,
+                duration_s=self._duration_ns() / 1e9,
                 # Rounded, since the quotient is none of the nearest number.
                 srtt_ms=(pl.col("srtt_us") / 1e3).round(6),
                 **self._whole_bytes(),

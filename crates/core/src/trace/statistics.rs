@@ -69,11 +69,16 @@ impl Account {
             - i128::from(self.lost().total())
     }
 
-    /// The account in one line, for humans.
+    /// The account in one line, for humans. Before the end its numbers are of different moments, and give no sum.
     pub fn sentence(&self) -> String {
         let lost = self.lost();
+        let [first, next] = if self.statistics.complete {
+            [" =", " +"]
+        } else {
+            [",", ","]
+        };
         format!(
-            "seen {} = filtered {} + logged {} + lost {} (overwritten {}, dropped {}, missed {}, failed {}, unwritten {})",
+            "seen {}{first} filtered {}{next} logged {}{next} lost {} (overwritten {}, dropped {}, missed {}, failed {}, unwritten {}){}",
             self.statistics.seen,
             self.statistics.filtered,
             self.written.logged(),
@@ -82,7 +87,12 @@ impl Account {
             lost.dropped,
             lost.missed,
             lost.failed,
-            lost.unwritten
+            lost.unwritten,
+            if self.statistics.complete {
+                ""
+            } else {
+                " so far"
+            }
         )
     }
 

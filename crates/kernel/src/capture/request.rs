@@ -143,7 +143,7 @@ impl Subscription {
     /// Checks the request before it is sent.
     pub fn check(&self) -> Result<(), CaptureError> {
         if !(1..=CAPTURE_SNAPLEN_MAX).contains(&self.snaplen) {
-            let expected = format!("expected 1 to {CAPTURE_SNAPLEN_MAX} bytes");
+            let expected = format!("expected 1 to {CAPTURE_SNAPLEN_MAX} bytes, or 0 for the most");
             return Err(CaptureError::option(
                 "snaplen",
                 self.snaplen.to_string(),
