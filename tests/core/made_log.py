@@ -22,6 +22,7 @@ NUMBERS = {
     "snd_nxt": 0,
     "rcv_nxt": 0,
     "total_retrans": 0,
+    "gso_segs": 1,
 }
 BEGIN_NS = 1_795_295_221_839_812_308
 RETRANSMISSIONS = pa.schema(

@@ -388,6 +388,7 @@ class Connection:
         self.shown = False
         self.counts = dict.fromkeys(range(7, 124), 0)
         self.row: dict[str, Any] | None = None
+        self.ca_state = 0
         self.sent: tuple[int, int] | None = None
         self.was_duplicate = self.ece_set = False
         self.last_packet_ns = BEGIN_NS
@@ -450,16 +451,20 @@ class Connection:
         cwnd = row["cwnd_segments"] * mss
         in_flight = row["packets_out"] + row["retrans_out"] - row["sacked_out"] - row["lost_out"]
         pipe = max(0, in_flight) * mss
-        if before is not None:
-            old, state = before["ca_state"], row["ca_state"]
-            if state != old:
+        if before is None:
+            self.ca_state = row["ca_state"]
+        else:
+            # Each change has an event; a row of another CPU may be of the state before, and lie behind it.
+            old, state = self.ca_state, row["ca_state"]
+            if row["event"] == 2 and state != old:
+                self.ca_state = state
                 if state == 4 or (state >= 2 and old < 2):
                     counts[25] += 1
                     counts[57] += before["cwnd_segments"] * before["mss_bytes"]
                 counts[28] += state == 4
                 counts[92] += state == 3
                 counts[95] += state == 4 and old == 0
-            elif row["cwnd_segments"] > before["cwnd_segments"]:
+            if state == before["ca_state"] and row["cwnd_segments"] > before["cwnd_segments"]:
                 counts[88 if slow_start(before) else 89] += 1
             counts[31] += row["rcv_wnd_bytes"] == 0 != before["rcv_wnd_bytes"]
             counts[34] += row["snd_wnd_bytes"] == 0 != before["snd_wnd_bytes"]

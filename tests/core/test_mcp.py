@@ -80,7 +80,8 @@ def asked(directory: Path, questions: "Callable[[Client], Any]") -> Any:
     async def ask() -> Any:
         server = StdioServerParameters(command=str(PARSHALL), args=["mcp", "--directory", str(directory)])
         with anyio.fail_after(120):
-            async with Client(stdio_client(server)) as client:
+            # The default is what was there when the library was read: perhaps the output of another test.
+            async with Client(stdio_client(server, errlog=sys.__stderr__)) as client:
                 return await questions(client)
 
     return anyio.run(ask)

@@ -76,7 +76,7 @@ _CELL_AGGREGATES: Aggregates = {
     "srtt_records": (pl.col("srtt_us").count().cast(pl.UInt64), _SUM),
     "min_rtt_min": (pl.col("min_rtt_us").min(), _MIN),
     "min_rtt_last": (_last(pl.col("min_rtt_us")), _last),
-    "retrans_min": (pl.col("total_retrans").min(), _MIN),
+    "retrans_min": (pl.col("retrans_before").min(), _MIN),
     "retrans_max": (pl.col("total_retrans").max(), _MAX),
     "retrans_last": (pl.col("total_retrans").last(), _last),
     "acknowledged": (pl.col("acknowledged").sum(), _SUM),
