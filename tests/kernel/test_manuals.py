@@ -84,7 +84,7 @@ GIVEN = {
     "docs/gen.md": [LINK, TRACE.format("trace.pcap")],
     "docs/live.md": [LOG, "cp flows.arrow /var/log/parshall/"],
     "docs/path.md": ["ip netns add router"],
-    "docs/pcap.md": ["grep -q ^wireshark: /etc/group || echo wireshark:x:64999: >> /etc/group"],
+    "docs/pcap.md": ["grep -q ^sensors: /etc/group || echo sensors:x:64999: >> /etc/group"],
     "docs/show.md": [LOG, "cp flows.arrow /var/log/parshall/"],
     "docs/sizes.md": [LINK, TRACE.format("day.pcapng.zst")],
 }
