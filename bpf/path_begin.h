@@ -203,8 +203,8 @@ static __noinline int inherit(struct path_packet *packet, __u32 place, __u32 sta
 
 /*
  * Each CPU keeps its first packet, and one at a random place of each n after it: traffic that comes in a pattern, as sent
- * and delivered by turns on the loopback, would have every n-th packet of one kind only (so n-out-of-N of RFC 5475, 5.2.1). A common count
- * would be a cache line that all CPUs write.
+ * and delivered by turns on the loopback, would have every n-th packet of one kind only (so n-out-of-N of RFC 5475,
+ * 5.2.1). A common count would be a cache line that all CPUs write.
  */
 static __always_inline int is_thinned_out(void)
 {

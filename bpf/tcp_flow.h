@@ -512,9 +512,9 @@ static __always_inline void return_flow(__u32 number)
 
 /*
  * Gives a new storage its flow number, once: of two CPUs that meet here, such as of a packet and of the sweep at the
- * beginning of the log, the second sees the number of the first, or returns its own. A connection whose handshake was seen at the listener takes over its number
- * and counts: before its number is there, and so before counting goes on. Each count is 0 until then,
- * so of two CPUs that bring the same handshake only one changes it.
+ * beginning of the log, the second sees the number of the first, or returns its own. A connection whose handshake was
+ * seen at the listener takes over its number and counts: before its number is there, and so before counting goes on.
+ * Each count is 0 until then, so of two CPUs that bring the same handshake only one changes it.
  */
 static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 				  struct mptcp_sock *mptcp, __u64 socket_cookie, __u32 flags)

@@ -142,3 +142,10 @@ def test_a_table_says_when_its_cost_may_be_none(interval_ns: float, said: bool):
     forwarded, *others = [line for line in stage_lines(measured, with_groups=False) if "times since" in line]
     assert ("not distinguishable from zero" in forwarded) == said
     assert not any("distinguishable" in line for line in others)
+
+
+def test_windows_that_are_for_the_cost_are_no_sample_to_lengthen():
+    windows = dataclasses.replace(summary(), windows=41, paused_s=0.4)
+    assert any("measure longer" in line for line in summary_lines(windows))
+    asked = dataclasses.replace(windows, measures_probe_cost=True)
+    assert not any("measure longer" in line for line in summary_lines(asked))

@@ -163,3 +163,5 @@ def test_what_a_control_group_receives_is_known_without_a_log(pair: Any, control
     }
     assert found[control_group.stat().st_ino] == SENT["alpha"][1]
     assert sum(found.values()) == sum(counts) and 0 not in found
+    names = {row["group"]["cgroup_id"]: row["group"]["cgroup"] for row in profile.summary.times if row["group"]}
+    assert names[control_group.stat().st_ino].endswith(f"/{control_group.name}")

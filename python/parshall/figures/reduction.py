@@ -17,6 +17,7 @@ from parshall.figures.bins import NS_PER_S, Bins, next_width_ns, round_width_ns
 from parshall.figures.connections import other_ends
 from parshall.figures.states import COLUMNS, states
 from parshall.host.rows import plain_rows
+from parshall.instruments.lives import alive_ns
 from parshall.instruments.retransmitted import gap_ends_ns, retransmitted_here
 
 if TYPE_CHECKING:
@@ -526,9 +527,7 @@ def _table(flows: pl.DataFrame, totals: pl.DataFrame, levels: pl.DataFrame, gap_
     # SYN and FIN take one sequence number each; a flow that used more has sent payload.
     sent_payload = (pl.col("snd_nxt_max").cast(pl.Int64) - pl.col("snd_nxt_min") > 2).fill_null(False)
     acknowledges = pl.col("acknowledged") >= pl.col("received")
-    # Rows may be thinned, and the handshake of an accepted connection has no socket: the flow table has both ends.
-    alive_from_ns = pl.min_horizontal("begin_ns", pl.col("first_time_ns").cast(pl.Int64))
-    alive_until_ns = pl.max_horizontal("end_ns", pl.col("last_time_ns").cast(pl.Int64))
+    alive_from_ns, alive_until_ns = alive_ns()
     # Of a part of a log, the flow may have begun before it.
     begin_ns = pl.col("begin_ns") if gap_ends_ns else alive_from_ns
     duration_s = pl.when(pl.col("begin_ns").is_not_null()).then((alive_until_ns - begin_ns) / NS_PER_S)

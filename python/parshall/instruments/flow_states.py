@@ -13,6 +13,7 @@ import polars as pl
 
 from parshall import _native
 from parshall.host.quantities import many
+from parshall.instruments.lives import alive_ns
 from parshall.instruments.retransmitted import retransmitted_here
 
 _FACTS = (
@@ -154,12 +155,11 @@ class FlowStates:
         return columns
 
     def _duration_ns(self) -> pl.Expr:
-        """Return how long the flows lived, as reports have it: rows may be thinned, and few."""
+        """Return how long the flows lived, as reports have it; of a log that is read in part, by its rows."""
         if not self._has_accounts:
             return pl.col("end_ns") - pl.col("begin_ns")
-        begin_ns = pl.min_horizontal("begin_ns", pl.col("first_time_ns").cast(pl.Int64))
-        end_ns = pl.max_horizontal("end_ns", pl.col("last_time_ns").cast(pl.Int64))
-        return pl.when(pl.col("begin_ns").is_not_null()).then(end_ns - begin_ns)
+        from_ns, until_ns = alive_ns()
+        return pl.when(pl.col("begin_ns").is_not_null()).then(until_ns - from_ns)
 
     def changing(self) -> pl.DataFrame:
         """Return what changes of the flows: `table` without who they are, for those who look often."""

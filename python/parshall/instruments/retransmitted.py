@@ -17,7 +17,8 @@ def retransmitted_here(first: str, last: str, gap_ends_ns: Sequence[int]) -> pl.
     Parameters
     ----------
     first, last : str
-        The columns of the kernel's count in the first and last row of the flow; ``begin_ns`` is the time of the first.
+        The columns of the kernel's count before the first row of the flow and in the last one; ``begin_ns`` is the time
+        of the first. Before an event that a segment was sent again, the kernel has counted it: it is of the log.
     gap_ends_ns : sequence of int
         When files begin that do not follow the file before, nanoseconds of ``CLOCK_REALTIME``.
     """

@@ -111,3 +111,21 @@ impl Account {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_different_moments_are_no_sum() {
+        let mut account = Account::default();
+        account.written.handed = 50;
+        let before = account.sentence();
+        assert!(before.starts_with("seen 0, filtered 0, logged 50, lost 0 ("));
+        assert!(before.ends_with(") so far"));
+        (account.statistics.seen, account.statistics.complete) = (50, true);
+        let at_end = account.sentence();
+        assert!(at_end.starts_with("seen 50 = filtered 0 + logged 50 + lost 0 ("));
+        assert!(at_end.ends_with(')'));
+    }
+}
