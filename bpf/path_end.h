@@ -19,11 +19,10 @@ static __always_inline __u32 is_above(__u32 number, __u32 limit)
 }
 
 /*
- * 8 buckets to each power of two; below 8 the value itself. The verifier follows both sides of each branch,
- * and inlined code again at each stage. So this has no branch and is a global function, or most of the load
- * time would go here.
+ * 8 buckets to each power of two; below 8 the value itself. The verifier follows both sides of each branch, so this has
+ * none.
  */
-__noinline __u32 bucket_of(__u32 value)
+static __always_inline __u32 bucket_of(__u32 value)
 {
 	__u32 rest = value | 8, log2 = 0, step;
 
@@ -38,8 +37,8 @@ __noinline __u32 bucket_of(__u32 value)
 }
 
 /*
- * The bucket of a value as an index. The verifier knows no bounds of a function's result, so it needs the
- * mask. The result is pinned, because a compiler that knows its bounds leaves out the mask.
+ * The bucket of a value as an index. The verifier does not find its bounds, so it needs the mask. The result is pinned,
+ * because a compiler that knows its bounds leaves out the mask.
  */
 static __always_inline __u32 bucket_index_of(__u32 value)
 {
@@ -96,12 +95,19 @@ static __noinline __u32 group_of(const struct path_identity *identity, __u32 pla
 	return group;
 }
 
-static __always_inline void add_time(struct path_histogram *histogram, const __u32 stage, __u32 time_ns)
+/*
+ * A global function, as the next one: the verifier follows it once in each program, and not again for each stage of each
+ * histogram, which was half of the time that all programs take to load.
+ */
+__noinline int add_time(struct path_histogram *histogram, __u32 stage, __u32 time_ns)
 {
+	if (!histogram || stage > STAGE_PAD)
+		return 0;
 	histogram->sum_ns[stage] += time_ns;
 	if (time_ns > histogram->max_ns[stage])
 		histogram->max_ns[stage] = time_ns;
 	histogram->counts[stage][bucket_index_of(time_ns)]++;
+	return 0;
 }
 
 /* A time, or 0 if it is negative: packets may pass stages again, as in a tunnel. Without a branch, for the verifier. */
@@ -120,10 +126,12 @@ static __always_inline int has_passed(const struct path_packet *packet, __u32 st
  * Each CPU has its own histograms. If the end of one packet interrupts that of another, one count may be
  * lost: account.ended, which is atomic, has the exact numbers.
  */
-static __always_inline void add_times(struct path_histogram *histogram, const struct path_packet *packet)
+__noinline int add_times(struct path_histogram *histogram, const struct path_packet *packet)
 {
 	__u32 before_ns = 0, now_ns = 0;
 
+	if (!histogram || !packet)
+		return 0;
 	histogram->packets++;
 	/* Unrolled, so that the verifier leaves out stages that are not attached. */
 #pragma clang loop unroll(full)
@@ -137,6 +145,7 @@ static __always_inline void add_times(struct path_histogram *histogram, const st
 		before_ns = now_ns;
 	}
 	add_time(histogram, STAGE_PAD, before_ns);
+	return 0;
 }
 
 static __always_inline struct path_histogram *histogram_of(__u32 cpu, __u32 group)

@@ -141,30 +141,44 @@ static __noinline int give_address(const struct sk_buff *skb, __u32 from, __u64 
 	return 0;
 }
 
+struct noted_search {
+	__u64 first_bytes;
+	__u64 tag; /* of the packet that was found; 0: none */
+	__u32 bytes;
+	__u32 oldest;
+	__u32 place;
+};
+
+/* One step of the search in a loop of the kernel: the verifier follows it once, and a loop in here at each step. */
+static long search_noted(__u64 step, void *context)
+{
+	struct noted_search *search = context;
+	__u32 element = (search->oldest + (__u32)step) % NOTED_MAX;
+	struct path_noted *noted = bpf_map_lookup_elem(&path_noted, &element);
+
+	if (!noted || !noted->tag || noted->first_bytes != search->first_bytes ||
+	    (noted->bytes != search->bytes && (noted->bytes > MINIMUM_BYTES || search->bytes > MINIMUM_BYTES)))
+		return 0;
+	search->tag = noted->tag;
+	search->place = noted->place;
+	noted->tag = 0;
+	return 1;
+}
+
 /* Finds the packet of an sk_buff among those without an address. A copy for a packet socket is none. */
 static __noinline int follow_replaced(const struct sk_buff *skb)
 {
+	struct noted_search search = {};
 	struct path_cpu *now = this_cpu();
-	struct path_noted *noted;
-	__u32 bytes, element;
-	__u64 hash, tag;
 
 	if (!skb || !now || socket_family(skb) == AF_PACKET)
 		return 0;
-	bytes = skb->tail - skb->network_header + skb->data_len;
-	hash = first_bytes_of(skb, skb->network_header);
-	/* From the oldest on. */
-	for (__u32 step = 0; step < NOTED_MAX; step++) {
-		element = (now->noted + step) % NOTED_MAX;
-		noted = bpf_map_lookup_elem(&path_noted, &element);
-		if (!noted || !noted->tag || noted->first_bytes != hash ||
-		    (noted->bytes != bytes && (noted->bytes > MINIMUM_BYTES || bytes > MINIMUM_BYTES)))
-			continue;
-		tag = noted->tag;
-		noted->tag = 0;
-		give_address(skb, noted->place, tag);
-		return 0;
-	}
+	search.bytes = skb->tail - skb->network_header + skb->data_len;
+	search.first_bytes = first_bytes_of(skb, skb->network_header);
+	search.oldest = now->noted;
+	bpf_loop(NOTED_MAX, search_noted, &search, 0);
+	if (search.tag)
+		give_address(skb, search.place, search.tag);
 	return 0;
 }
 

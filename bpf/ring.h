@@ -13,9 +13,11 @@
 
 #define NO_POSITION (~0ULL)
 
-/* Under slow-reader preference: may the lane be reserved up to end_bytes? */
-static __noinline int lane_has_room(const struct lane_readers *readers, __u64 size_bytes,
-				    __u64 end_bytes)
+/*
+ * Under slow-reader preference: may the lane be reserved up to end_bytes? A global function, as those below: the verifier
+ * follows it once in each program, and not at each call and try.
+ */
+__noinline int lane_has_room(const struct lane_readers *readers, __u64 size_bytes, __u64 end_bytes)
 {
 	if (!readers)
 		return 0;
@@ -61,10 +63,8 @@ struct ring_slot {
 	__u64 position;
 };
 
-static __always_inline __u64 lane_reserve(struct lane_header *lane,
-					  const struct lane_readers *readers,
-					  const volatile struct ring_layout *layout,
-					  __u32 length_bytes)
+static __always_inline __u64 try_reserve(struct lane_header *lane, const struct lane_readers *readers, __u64 size_bytes,
+					 __u32 length_bytes, const int waits_for_readers)
 {
 	for (int try = 0; try < RESERVE_TRIES; try++) {
 		/* In this order: if they are equal, no writer was half-way at this position. */
@@ -74,10 +74,9 @@ static __always_inline __u64 lane_reserve(struct lane_header *lane,
 
 		if (committed == position)
 			quiet = position;
-		if (position + length_bytes - quiet > layout->size_bytes)
+		if (position + length_bytes - quiet > size_bytes)
 			break;
-		if (layout->wait_for_readers &&
-		    !lane_has_room(readers, layout->size_bytes, position + length_bytes))
+		if (waits_for_readers && !lane_has_room(readers, size_bytes, position + length_bytes))
 			break;
 		if (__sync_val_compare_and_swap(&lane->reserved_bytes, position,
 						position + length_bytes) == position) {
@@ -87,6 +86,17 @@ static __always_inline __u64 lane_reserve(struct lane_header *lane,
 	}
 	__sync_fetch_and_add(&lane->dropped_records, 1);
 	return NO_POSITION;
+}
+
+__noinline __u64 lane_reserve(struct lane_header *lane, __u64 size_bytes, __u32 length_bytes)
+{
+	return lane ? try_reserve(lane, 0, size_bytes, length_bytes, 0) : NO_POSITION;
+}
+
+__noinline __u64 lane_reserve_for_readers(struct lane_header *lane, const struct lane_readers *readers, __u64 size_bytes,
+					  __u32 length_bytes)
+{
+	return lane ? try_reserve(lane, readers, size_bytes, length_bytes, 1) : NO_POSITION;
 }
 
 /*
@@ -103,9 +113,12 @@ ring_reserve(void *lane_memory, const struct lane_readers *readers,
 	struct record_header *record;
 	__u64 position, next;
 
-	position = layout->writers_alone ?
-			   lane_reserve_alone(lane, readers, layout, length_bytes) :
-			   lane_reserve(lane, readers, layout, length_bytes);
+	if (layout->writers_alone)
+		position = lane_reserve_alone(lane, readers, layout, length_bytes);
+	else if (layout->wait_for_readers)
+		position = lane_reserve_for_readers(lane, readers, layout->size_bytes, length_bytes);
+	else
+		position = lane_reserve(lane, layout->size_bytes, length_bytes);
 	if (position == NO_POSITION)
 		return 0;
 	next = position + length_bytes;
