@@ -103,10 +103,12 @@ def test_thinning_takes_each_packet_that_a_host_sends_once(ends, tmp_path, every
         on_one_cpu(),
     ):
         flood(left, link, right, 600)
-    check_balance(profile.summary.ledger)
+    accounts = check_balance(profile.summary.ledger)
     assert profile.summary.paths["sent"] == 600 // every, profile.summary.paths
     queued = [row["packets"] for row in profile.summary.times if (row["path"], row["stage"]) == ("sent", "queue")]
-    assert queued == [600 // every]
+    # What found no place at its first stage, which the ledger says, begins at the next one, and has no time there.
+    without_place = sum(sum(account["lost"].values()) for account in accounts.values())
+    assert 600 // every - without_place <= sum(queued) <= 600 // every, (profile.summary.times, accounts)
     if log:
         assert set(PathLog(path).packets["first_stage"].cast("string").to_pylist()) == {"local_out"}
 
