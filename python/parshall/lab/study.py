@@ -186,7 +186,8 @@ class Measure:
     resolution : float, optional
         Least difference that values can have, such as a clock tick. Default: the least difference that they have.
     ends : sequence of float, optional
-        Ends of the scale: where all values are at one of them, nothing can be told. Default: 0 and 100 of ``%``.
+        Ends of the scale: where all values are at one of them, nothing can be told. Default: 0 and 100 of ``%``
+        that are compared by their difference.
     """
 
     name: str
@@ -202,7 +203,7 @@ class Measure:
         if self.is_ratio is None:
             object.__setattr__(self, "is_ratio", not is_share)
         if self.ends is None:
-            object.__setattr__(self, "ends", (0.0, 100.0) if is_share else ())
+            object.__setattr__(self, "ends", (0.0, 100.0) if is_share and not self.is_ratio else ())
 
     @property
     def label(self) -> str:

@@ -196,6 +196,7 @@ class Table:
         form: str = ",.0f",
         reason: str = "",
         what: str = "",
+        denied: int = 0,
     ) -> Finding:
         """Return whether a measure changes between two levels as a document says.
 
@@ -211,11 +212,16 @@ class Table:
             Why it may be otherwise here.
         what : str
             Words before the numbers.
+        denied : {0, 1, -1}
+            With `wants` 0: the document denies a rise (1) or a fall (-1) alone, or any change (0).
         """
         found = self.compare(measure, before, after)
         if found is None:
             return self.not_often_enough(before, after)
-        return verdict(found, wants, margin=margin, text=self._told(measure, found, form, what), reason=reason)
+        unit = self.study.measure(measure).unit
+        limit = f"{100 * margin:g} %" if found.is_ratio else f"{margin:g} {'points' if unit == '%' else unit}".rstrip()
+        text = f"{self._told(measure, found, form, what)}; counted as a change from {limit} on"
+        return verdict(found, wants, margin=margin, text=text, reason=reason, denied=denied)
 
     def _told(self, measure: str, found: Comparison, form: str, what: str) -> str:
         return f"{what}{': ' if what else ''}{self.words(measure, found, form)}"
@@ -258,6 +264,7 @@ class Table:
             return self.not_often_enough(before, after)
         scale, unit = (100, "%") if found.is_ratio else (1, "")
         text = self._told(measure, found, form, what)
+        text = f"{text}; the document, as it is read here: {scale * low:g} to {scale * high:g} {unit or 'points'}"
         finding = Finding(text, None, low=scale * found.low, high=scale * found.high, unit=unit)
         if found.end is not None:
             return replace(finding, reason=_at_the_end(found))
@@ -274,14 +281,16 @@ class Table:
         frame = self.where(level).drop_nulls(measure).group_by(BLOCK).agg(pl.col(measure).mean())
         values = frame[measure].to_list()
         low, high = mean_interval(values, self.confidence)
-        if values and min(values) >= 0:
-            # The mean of what is never negative is not, either.
+        # The mean of what has ends has them, too, and that of what is never negative is not, either.
+        if ends := self.study.measure(measure).ends:
+            low, high = max(low, min(ends)), min(high, max(ends))
+        elif values and min(values) >= 0:
             low = max(low, 0.0)
         sign = int(low > limit) - int(high < limit)
         unit = self.study.measure(measure).unit
-        ends = f"{interval_text(low, high)} {unit}".rstrip()
+        span = f"{interval_text(low, high)} {unit}".rstrip()
         # Runs that follow each other resemble each other: what another day brings is not in it.
-        text = f"{text} ({self.interval} {ends}, of these runs)" if frame.height > 1 else text
+        text = f"{text} ({self.interval} {span}, of these runs)" if frame.height > 1 else text
         why = "" if sign == wants else reason if sign else "it cannot be said yet on which side of the limit it is"
         is_open = not sign and frame.height > 0
         finding = Finding(text, sign == wants if sign else None, why, is_open=is_open)
@@ -292,7 +301,7 @@ class Table:
         return sorted(self.where(**levels)[factor].drop_nulls().unique().to_list())
 
 
-def verdict(found: Comparison, wants: int, *, margin: float, text: str, reason: str = "") -> Finding:
+def verdict(found: Comparison, wants: int, *, margin: float, text: str, reason: str = "", denied: int = 0) -> Finding:
     """Return the finding of a comparison; the parameters are those of `Table.judge`."""
     scale, unit = (100, "%") if found.is_ratio else (1, "")
     finding = Finding(text, None, low=scale * found.low, high=scale * found.high, limit=scale * margin, unit=unit)
@@ -305,6 +314,10 @@ def verdict(found: Comparison, wants: int, *, margin: float, text: str, reason: 
         if is_small and found.sign == wants:
             reason = f"less than {scale * margin:g} {unit} matters: it is hardly a difference"
         unknown = "no difference can be distinguished yet"
+    elif denied:
+        most, least = (found.high, found.low) if denied > 0 else (-found.low, -found.high)
+        is_same = True if most < margin else False if least > margin else None
+        unknown = f"it may still {'rise' if denied > 0 else 'fall'} by {scale * margin:g} {unit}".rstrip()
     else:
         is_same = True if found.is_within(margin) else False if found.is_beyond(margin) else None
         unknown = f"it cannot be said yet whether they differ by {scale * margin:g} {unit}".rstrip()

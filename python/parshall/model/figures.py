@@ -300,6 +300,7 @@ FIGURES: dict[str, RouterFigure] = {
         "A router with weighted fair queueing under overload, its card's buffer 16 KiB",
         overload_rows("wfq-router", nic_bytes=16384),
         _overload_panels(False),
+        "With a buffer that counts packets, each flow loses the same part, and all shares are equal.",
     ),
 }
 

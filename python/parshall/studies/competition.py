@@ -153,12 +153,14 @@ study = Study(
     statements=[
         Statement(
             "Cardwell 2016, congestion window",
-            "BBR has at most two bandwidth-delay products under way: it has less where CUBIC fills a long queue",
+            "BBR has at most two bandwidth-delay products under way (from which follows here: it has less where CUBIC "
+            "fills a long queue)",
             yields,
         ),
         Statement(
             "Cardwell 2016, loss",
-            "BBR does not take a lost packet for congestion: it has more where a short queue loses packets",
+            "BBR does not take a lost packet for congestion (from which follows here: it has more where a short queue "
+            "loses packets)",
             starves,
         ),
         Statement("RFC 9438, fairness", "Flows of CUBIC that share a bottleneck have equal parts of it", is_even),

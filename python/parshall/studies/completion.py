@@ -135,7 +135,7 @@ study = Study(
         ),
         Statement(
             "RFC 8290, abstract, tail",
-            "FQ-CoDel reduces the impact of bursts of other flows, also for the slowest tenth of short flows",
+            "FQ-CoDel reduces the impact of bursts of other flows (read here: also for the slowest tenth of them)",
             isolates("short_p90", "90th percentile", "short flows lose packets behind both"),
         ),
     ],
