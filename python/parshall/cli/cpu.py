@@ -126,7 +126,7 @@ def _profile(
             if hook_times:
                 hook_profile.add(hook_times.read())
             if line is not None:
-                stretch.add(line)
+                stretch.add(line, profile.ticks)
             if line is not None and not as_json:
                 _print_line(out, profile, line, per_cpu, machine)
                 # Not before: a profile that is killed at its start would leave an empty file.

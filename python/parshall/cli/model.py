@@ -470,7 +470,8 @@ def show_published(output: _Output = None, as_json: options.Json = False) -> Non
     for row in statements.iter_rows(named=True):
         sentences = [("seen", row["seen"]), *([("note", row["note"])] if row["note"] else [])]
         holds = "holds" if row["holds"] else "does NOT hold"
-        show_paragraphs([(f"{row['section']}, Figure {row['figure']}, {row['statement']}: {holds}", sentences)])
+        place = row["figure"] if row["figure"].startswith("Table") else f"Figure {row['figure']}"
+        show_paragraphs([(f"{row['section']}, {place}, {row['statement']}: {holds}", sentences)])
     show("", "* the calibration of this section")
     for kind, meaning in KINDS.items():
         show(f"{kind}: {meaning}")

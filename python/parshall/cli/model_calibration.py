@@ -71,7 +71,9 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
             show(f"trials    {name}: {inside} of {len(own)} within; measured is {middle:.2f} of the forecast (median)")
         for row in calibration.balance:
             parts = " + ".join(f"{part} {row[f'{part}_ns'] / 1e3:,.2f}" for part in LATENCY_PARTS if row[f"{part}_ns"])
-            show(f"balance   {row['workload']}: latency {row['latency_ns'] / 1e3:,.2f} us = {parts}")
+            share = row["lost"] / (row["packets"] + row["lost"]) if row["lost"] else 0.0
+            lost = f"; of those that arrived: {row['lost']:,} were lost ({share:.1%})" if row["lost"] else ""
+            show(f"balance   {row['workload']}: latency {row['latency_ns'] / 1e3:,.2f} us = {parts}{lost}")
 
 
 def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, keep: bool, quiet: bool) -> Any:

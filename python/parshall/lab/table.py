@@ -219,7 +219,8 @@ class Table:
         if found is None:
             return self.not_often_enough(before, after)
         unit = self.study.measure(measure).unit
-        limit = f"{100 * margin:g} %" if found.is_ratio else f"{margin:g} {'points' if unit == '%' else unit}".rstrip()
+        points = "point" if margin == 1 else "points"
+        limit = f"{100 * margin:g} %" if found.is_ratio else f"{margin:g} {points if unit == '%' else unit}".rstrip()
         text = f"{self._told(measure, found, form, what)}; counted as a change from {limit} on"
         return verdict(found, wants, margin=margin, text=text, reason=reason, denied=denied)
 

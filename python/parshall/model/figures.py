@@ -286,6 +286,7 @@ FIGURES: dict[str, RouterFigure] = {
         "The basic router under overload",
         overload_rows("bsd-router", bus_arbitration="reception-first"),
         _overload_panels(),
+        "The bus serves reception first, as in the chapter. Where throughput is next to none, shares are of few packets.",
     ),
     "3.19": RouterFigure(
         "Mogul and Ramakrishnan's router under overload",
@@ -293,7 +294,7 @@ FIGURES: dict[str, RouterFigure] = {
         _overload_panels(),
         'Contradicts the text: "the system still does not achieve a fair share". Here the card\'s buffer is counted in '
         "packets, every flow loses the same part, and flows of equal bit rate have a third each. Counted in bytes "
-        "(nic_bytes=16384) shares differ, but 1 GHz then carries some 155 Mbit/s, against the text's same saturation.",
+        "(nic_bytes=16384) shares differ, but 1 GHz then carries some 153 Mbit/s, against the text's same saturation.",
     ),
     "3.21": RouterFigure(
         # With a buffer in packets, every flow loses the same fraction, and shares stay equal.
