@@ -286,7 +286,7 @@ FIGURES: dict[str, RouterFigure] = {
         "The basic router under overload",
         overload_rows("bsd-router", bus_arbitration="reception-first"),
         _overload_panels(),
-        "The bus serves reception first, as in the chapter. Where throughput is next to none, shares are of few packets.",
+        "The bus serves reception first. Where next to nothing gets through, shares are of few packets.",
     ),
     "3.19": RouterFigure(
         "Mogul and Ramakrishnan's router under overload",
