@@ -292,7 +292,8 @@ class Table:
         span = f"{interval_text(low, high)} {unit}".rstrip()
         # Runs that follow each other resemble each other: what another day brings is not in it.
         text = f"{text} ({self.interval} {span}, of these runs)" if frame.height > 1 else text
-        why = "" if sign == wants else reason if sign else "it cannot be said yet on which side of the limit it is"
+        unknown = f"it cannot be said yet on which side of {limit:g} {unit}".rstrip() + " it is"
+        why = "" if sign == wants else reason if sign else unknown
         is_open = not sign and frame.height > 0
         finding = Finding(text, sign == wants if sign else None, why, is_open=is_open)
         return replace(finding, low=low, high=high, limit=limit, unit=unit) if frame.height > 1 else finding

@@ -96,8 +96,8 @@ def flows_share(table: Table) -> Finding:
         at(FQ_CODEL),
         EVEN,
         1,
-        text=f"Jain's index of {FLOWS} flows behind FQ-CoDel is {table.mean('fairness', **at(FQ_CODEL)):.3f}; "
-        f"behind drop-tail {table.mean('fairness', **at(PLAIN)):.3f}",
+        text=f"Jain's index of {FLOWS} flows behind drop-tail is {table.mean('fairness', **at(PLAIN)):.3f}; "
+        f"behind FQ-CoDel {table.mean('fairness', **at(FQ_CODEL)):.3f}",
         reason="flows share a queue of the 1,024, or end at different times",
     )
 
@@ -156,7 +156,7 @@ study = Study(
         Measure("waiting", "ms", waiting, "mean waiting time"),
         Measure("unanswered", "%", unanswered, "datagrams without an answer"),
         Measure("throughput", "Mbit/s", lambda run: iperf3_bps(run.result("iperf3")) / 1e6, "throughput of all flows"),
-        Measure("fairness", "", fairness, "Jain's index"),
+        Measure("fairness", "", fairness, "Jain's index", ends=(0.0, 1.0)),
     ],
     figures=[
         Figure(

@@ -125,7 +125,7 @@ def shapes(figure: str):
         rows = [row for row in runs[0].result("model")["statements"] if row["figure"] == figure]
         if not rows:
             return Finding("not computed", None)
-        text = "; ".join(f"{row['statement']}: {row['seen']}" for row in rows)
+        text = "; ".join(f"{row['statement']} (seen: {row['seen']})" for row in rows)
         broken = [f"{row['statement']} does not hold: {row['note'] or SEE}" for row in rows if not row["holds"]]
         return Finding(text, not broken, "; ".join(broken))
 

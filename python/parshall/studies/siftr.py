@@ -173,7 +173,9 @@ def knee(table: Table) -> Finding:
     if cost.low > SMALL:
         return found
     is_small = cost.high < SMALL
-    why = "logging every packet costs too little here to have a knee" if is_small else "it may cost too little for one"
+    why = (
+        "logging every packet costs too little here to have a knee" if is_small else "it may cost too little for a knee"
+    )
     return replace(found, is_same=None, reason=why, is_open=not is_small)
 
 
