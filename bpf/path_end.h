@@ -97,7 +97,7 @@ static __noinline __u32 group_of(const struct path_identity *identity, __u32 pla
 
 /*
  * A global function, as the next one: the verifier follows it once in each program, and not again for each stage of each
- * histogram, which was half of the time that all programs take to load.
+ * histogram, which was half of all that it followed.
  */
 __noinline int add_time(struct path_histogram *histogram, __u32 stage, __u32 time_ns)
 {

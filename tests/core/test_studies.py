@@ -267,6 +267,27 @@ def test_a_gateway_starves_where_most_runs_do() -> None:
     assert check([5.0] * 8).is_same is True and check([95.0] * 8).is_same is False
 
 
+@pytest.mark.parametrize(("short", "is_same"), [(2.0, True), (0.5, True), (1.0, False)])
+def test_the_cost_of_a_log_depends_on_the_traffic_or_does_not(short: float, is_same: bool) -> None:
+    """In either direction; the bytes are the same."""
+
+    def values(level: dict[str, Any]) -> dict[str, float]:
+        return {"cost": 2.0 * {"100 Mbit/s, short flows": short, "1 Gbit/s": 10.0}.get(level["path"], 1.0)}
+
+    assert counted("ttprobe", "slide 'Summary'", values, seeds=3, repeats=9) == {is_same: 3}
+
+
+def test_packets_that_nobody_got_have_no_cost(tmp_path: Path) -> None:
+    measure = study_of("ffpf").measure("cpu_ns").of
+    (tmp_path / "gen.out").write_text(json.dumps({"sender_cpu_s": 0.3}))
+    for captured, cpu_s, expected in ((1000, 0.2, 5e5), (0, 0.2, None), (1000, None, None)):
+        (tmp_path / "app-0.out").touch()
+        (tmp_path / "app-0.err").write_text(f"{captured} packets captured\n{captured} packets received by filter\n")
+        programs = {"gen": {}, "app-0": {"is_json": False, "cpu_s": cpu_s}}
+        found = measure(Run(tmp_path, {"run": 0, "level": {}, "programs": programs}))
+        assert found == (None if expected is None else pytest.approx(expected))
+
+
 def bottleneck_of_the_rfcs(level: dict[str, Any]) -> dict[str, float]:
     """A plain queue adds its length; managed ones their targets, and FQ-CoDel nothing to sparse flows."""
     plain_ms = 20 + 0.24 * level["queue"]

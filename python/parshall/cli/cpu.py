@@ -114,7 +114,7 @@ def _profile(
         hook_profile.add(hook_times.read())
     child = _start(cmd) if cmd else None
     report_start("cpu", f"one sample every {interval_s:g} s", quiet=quiet)
-    began = due = time.monotonic()
+    began = due = looked_s = time.monotonic()
     with Stopping() as stopping:
         if child is not None:
             stopping.ignore_interrupts()
@@ -122,11 +122,12 @@ def _profile(
         while not stops:
             due += interval_s
             stops = _wait(stopping, child, due, None if duration_s is None else began + duration_s)
-            line = profile.add(cpu.read_ticks())
+            line, now_s = profile.add(cpu.read_ticks()), time.monotonic()
             if hook_times:
                 hook_profile.add(hook_times.read())
             if line is not None:
-                stretch.add(line, profile.ticks)
+                stretch.add(line, now_s - looked_s)
+                looked_s = now_s
             if line is not None and not as_json:
                 _print_line(out, profile, line, per_cpu, machine)
                 # Not before: a profile that is killed at its start would leave an empty file.

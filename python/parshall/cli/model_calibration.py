@@ -72,7 +72,7 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
         for row in calibration.balance:
             parts = " + ".join(f"{part} {row[f'{part}_ns'] / 1e3:,.2f}" for part in LATENCY_PARTS if row[f"{part}_ns"])
             share = row["lost"] / (row["packets"] + row["lost"]) if row["lost"] else 0.0
-            lost = f"; of those that arrived: {row['lost']:,} were lost ({share:.1%})" if row["lost"] else ""
+            lost = f"; {row['lost']:,} packets ({share:.1%}) were lost, and have none" if row["lost"] else ""
             show(f"balance   {row['workload']}: latency {row['latency_ns'] / 1e3:,.2f} us = {parts}{lost}")
 
 

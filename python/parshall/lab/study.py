@@ -186,8 +186,8 @@ class Measure:
     resolution : float, optional
         Least difference that values can have, such as a clock tick. Default: the least difference that they have.
     ends : sequence of float, optional
-        Ends of the scale: where all values are at one of them, nothing can be told. Default: 0 and 100 of ``%``
-        that are compared by their difference.
+        Ends of the scale: where all values are at one of them, there is no verdict. Default: 0 and 100 of
+        percentages that are compared by their difference.
     """
 
     name: str

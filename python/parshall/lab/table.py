@@ -142,6 +142,13 @@ class Table:
         self.decisive += [before, after]
         return self.compare_values(measure, frame["before"].to_list(), frame["after"].to_list(), missing)
 
+    def beside(self, measure: str, before: Condition, after: Condition) -> Comparison | None:
+        """Compare as `compare` does, for words beside a verdict, which need no more runs."""
+        decisive = [*self.decisive]
+        found = self.compare(measure, before, after)
+        self.decisive = decisive
+        return found
+
     def compare_values(
         self, measure: str, before: Sequence[float], after: Sequence[float], missing: int = 0
     ) -> Comparison | None:
@@ -167,10 +174,7 @@ class Table:
         sign : int
             1 or -1 when the interval excludes 0, otherwise 0.
         """
-        decisive = [*self.decisive]
-        found = self.compare(measure, before, after)
-        # Words beside a verdict need no more runs.
-        self.decisive = decisive
+        found = self.beside(measure, before, after)
         return (self.words(measure, found, form), found.sign) if found else (NOT_OFTEN_ENOUGH, 0)
 
     def words(self, measure: str, found: Comparison, form: str = ",.0f") -> str:
@@ -196,7 +200,7 @@ class Table:
         form: str = ",.0f",
         reason: str = "",
         what: str = "",
-        denied: int = 0,
+        allows_fall: bool = False,
     ) -> Finding:
         """Return whether a measure changes between two levels as a document says.
 
@@ -212,8 +216,8 @@ class Table:
             Why it may be otherwise here.
         what : str
             Words before the numbers.
-        denied : {0, 1, -1}
-            With `wants` 0: the document denies a rise (1) or a fall (-1) alone, or any change (0).
+        allows_fall : bool
+            With `wants` 0: the document denies a rise alone.
         """
         found = self.compare(measure, before, after)
         if found is None:
@@ -222,7 +226,7 @@ class Table:
         points = "point" if margin == 1 else "points"
         limit = f"{100 * margin:g} %" if found.is_ratio else f"{margin:g} {points if unit == '%' else unit}".rstrip()
         text = f"{self._told(measure, found, form, what)}; counted as a change from {limit} on"
-        return verdict(found, wants, margin=margin, text=text, reason=reason, denied=denied)
+        return verdict(found, wants, margin=margin, text=text, reason=reason, allows_fall=allows_fall)
 
     def _told(self, measure: str, found: Comparison, form: str, what: str) -> str:
         return f"{what}{': ' if what else ''}{self.words(measure, found, form)}"
@@ -303,7 +307,9 @@ class Table:
         return sorted(self.where(**levels)[factor].drop_nulls().unique().to_list())
 
 
-def verdict(found: Comparison, wants: int, *, margin: float, text: str, reason: str = "", denied: int = 0) -> Finding:
+def verdict(
+    found: Comparison, wants: int, *, margin: float, text: str, reason: str = "", allows_fall: bool = False
+) -> Finding:
     """Return the finding of a comparison; the parameters are those of `Table.judge`."""
     scale, unit = (100, "%") if found.is_ratio else (1, "")
     finding = Finding(text, None, low=scale * found.low, high=scale * found.high, limit=scale * margin, unit=unit)
@@ -316,10 +322,9 @@ def verdict(found: Comparison, wants: int, *, margin: float, text: str, reason: 
         if is_small and found.sign == wants:
             reason = f"less than {scale * margin:g} {unit} matters: it is hardly a difference"
         unknown = "no difference can be distinguished yet"
-    elif denied:
-        most, least = (found.high, found.low) if denied > 0 else (-found.low, -found.high)
-        is_same = True if most < margin else False if least > margin else None
-        unknown = f"it may still {'rise' if denied > 0 else 'fall'} by {scale * margin:g} {unit}".rstrip()
+    elif allows_fall:
+        is_same = True if found.high < margin else False if found.low > margin else None
+        unknown = f"it may still rise by {scale * margin:g} {unit}".rstrip()
     else:
         is_same = True if found.is_within(margin) else False if found.is_beyond(margin) else None
         unknown = f"it cannot be said yet whether they differ by {scale * margin:g} {unit}".rstrip()

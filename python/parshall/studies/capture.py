@@ -141,12 +141,12 @@ def with_rates(found: Finding, table: Table, before: Level, after: Level) -> Fin
     return replace(found, measured=f"{found.measured}; {rates[0]:,.0f} and {rates[1]:,.0f} kpps captured")
 
 
-def compared(measure: str, before: Level, after: Level, wants: int, reason: str = "", denied: int = 0):
+def compared(measure: str, before: Level, after: Level, wants: int, reason: str = "", allows_fall: bool = False):
     """Return the check that a measure changes in a direction: 1 up, -1 down, 0 hardly; see `Table.judge`."""
 
     def check(table: Table) -> Finding:
         words = {"what": words_of(before, after), "form": ".1f", "reason": reason}
-        found = table.judge(measure, before, after, wants, margin=MARGINS[measure], denied=denied, **words)
+        found = table.judge(measure, before, after, wants, margin=MARGINS[measure], allows_fall=allows_fall, **words)
         return with_rates(found, table, before, after)
 
     return check
@@ -258,7 +258,7 @@ buffers = compared(
     level_of(PLAIN, SOCKET, LARGE),
     0,
     "more packets arrive in the same time here",
-    denied=1,
+    allows_fall=True,
 )
 # A minor reduction, and a massive one.
 two, four = (

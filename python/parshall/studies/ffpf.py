@@ -88,13 +88,17 @@ def switches(run: Run) -> float:
     return 1e3 * sum(map(run.context_switches, apps)) / run.sent(SENDER)
 
 
-def cpu_ns(run: Run) -> float:
+def cpu_ns(run: Run) -> float | None:
     """Return the CPU time for each packet that the applications got, of all programs and of the kernel for them.
 
     The sender delivers to the sniffer: its time has the kernel's part.
     """
     apps = [outcome["cpu_s"] for name, outcome in run.record["programs"].items() if name.startswith("app-")]
-    return 1e9 * (run.result("gen")["sender_cpu_s"] + sum(apps)) / sum(captured(run))
+    packets = sum(captured(run))
+    # A time that was not measured is none, not nothing.
+    if not packets or None in apps:
+        return None
+    return 1e9 * (run.result("gen")["sender_cpu_s"] + sum(apps)) / packets
 
 
 def idle(run) -> float | None:

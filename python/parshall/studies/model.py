@@ -109,7 +109,9 @@ def numbers(section: str):
                 "chosen by them where one could be",
             )
         is_near = abs(farthest["error"]) <= NEAR
-        text = f"{text}; counted as near within {NEAR:g} %, of percentages points, half a step of their rounding"
+        text = (
+            f"{text}; counted as near within {NEAR:g} %, of percentages {NEAR:g} points, half a step of their rounding"
+        )
         return Finding(text, is_near, "" if is_near else SEE)
 
     return check

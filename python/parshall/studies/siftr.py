@@ -163,7 +163,7 @@ def knee(table: Table) -> Finding:
         margin=SMALL,
         what="every 50th and every 100th packet logged",
         reason="they differ here",
-        denied=1,
+        allows_fall=True,
     )
     if cost is None or found.low is None:
         return found if cost else table.not_often_enough(EVERY, rare)
@@ -202,12 +202,16 @@ def coupling(table: Table) -> Finding:
         what=f"every packet logged, {many} flows instead of 1",
         reason="it depends on the number of flows here",
     )
-    shares = [
-        table.mean("throughput", **{**EVERY, "flows": flows}) / table.mean("throughput", logging="none", flows=flows)
+    kept = [
+        table.beside("throughput", {"logging": "none", "flows": flows}, {**EVERY, "flows": flows})
         for flows in (1, many)
     ]
-    kept = f"{shares[0]:.1%} of the throughput without a log with 1 flow, {shares[1]:.1%} with {many}"
-    return found if found.low is None else replace(found, measured=f"{found.measured}; it is {kept}")
+    if found.low is None or not kept[0] or not kept[1]:
+        return found
+    shares = (
+        f"{1 + kept[0].change:.1%} of the throughput without a log with 1 flow, {1 + kept[1].change:.1%} with {many}"
+    )
+    return replace(found, measured=f"{found.measured}; it is {shares}")
 
 
 def losses(table: Table) -> Finding:

@@ -209,27 +209,18 @@ def cost(table: Table) -> Finding:
 
 def traffic(table: Table) -> Finding:
     """What a log costs with the same bytes in one flow and in short ones; that more packets cost more is arithmetic."""
-    level = {"method": "events"}
-    levels = [{"path": path, **level} for path in (SLOW, SHORT)]
-    found = table.compare("cost", *levels)
-    if found is None:
-        return table.not_often_enough(*levels)
-    margin = 0.1
-    is_same = True if found.is_beyond(margin) else False if found.is_within(margin) else None
-    why = (
-        f"it cannot be said yet whether they differ by {margin:.0%}"
-        if is_same is None
-        else ""
-        if is_same
-        else "short flows cost as much as a long one of the same bytes"
-    )
-    more = table.change("cost", {"path": SLOW, **level}, {"path": FAST, **level}, ",.1f")[0]
-    text = (
-        f"CPU time of the log with its hooks, {SLOW} in one flow -> in short ones: "
-        f"{table.words('cost', found, ',.1f')}; counted as a change from {margin:.0%} on; {SLOW} -> {FAST}: {more}"
-    )
-    finding = Finding(text, is_same, why, is_open=is_same is None)
-    return replace(finding, low=100 * found.low, high=100 * found.high, limit=100 * margin, unit="%")
+    slow, short, fast = ({"path": path, "method": "events"} for path in (SLOW, SHORT, FAST))
+    what = f"CPU time of the log with its hooks, {SLOW} in one flow -> in short ones"
+    found = table.judge("cost", slow, short, 0, margin=0.1, form=",.1f", what=what)
+    if found.low is None:
+        return found
+    more = table.change("cost", slow, fast, ",.1f")[0]
+    found = replace(found, measured=f"{found.measured}; {SLOW} -> {FAST}: {more}")
+    if found.is_same is None:
+        return found
+    # That the cost does not change is the opposite of what the slide says.
+    reason = "short flows cost as much as a long one of the same bytes" if found.is_same else ""
+    return replace(found, is_same=not found.is_same, reason=reason)
 
 
 study = Study(

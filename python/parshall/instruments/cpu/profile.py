@@ -48,19 +48,19 @@ class LongestStretch:
         self._sum: Usage = ()
         self._weight = self._longest = 0.0
 
-    def add(self, line: Usage, ticks: float = 1.0) -> None:
+    def add(self, line: Usage, length_s: float = 1.0) -> None:
         """Add the next line of the profile.
 
         Parameters
         ----------
         line : tuple of float
             Percent.
-        ticks : float
-            How long its interval was, in any unit: the last one is as short as its end came. Its shares count for as
-            long in the average, and as a minimum or maximum only if it was at least half as long as the longest.
+        length_s : float
+            How long its interval was, seconds: the last one is as short as its end came. Its shares count for as long
+            in the average, and as a minimum or maximum only if it was at least half as long as the longest.
         """
         self._lines += 1
-        self._longest = max(self._longest, ticks)
+        self._longest = max(self._longest, length_s)
         if line[IDLE] >= self._limit:
             self._intervals = 0
             return
@@ -68,11 +68,11 @@ class LongestStretch:
             self._minimum = self._maximum = line
             self._sum, self._weight = (0.0,) * len(line), 0.0
         self._intervals += 1
-        if 2 * ticks >= self._longest:
+        if 2 * length_s >= self._longest:
             self._minimum = tuple(map(min, self._minimum, line))
             self._maximum = tuple(map(max, self._maximum, line))
-        self._sum = tuple(before + ticks * share for before, share in zip(self._sum, line, strict=True))
-        self._weight += ticks
+        self._sum = tuple(before + length_s * share for before, share in zip(self._sum, line, strict=True))
+        self._weight += length_s
         if self.summary is None or self._intervals > self.summary.intervals:
             average = tuple(share / self._weight for share in self._sum)
             first = self._lines - self._intervals
@@ -99,14 +99,11 @@ class Profile:
         Percent of all CPUs together, one tuple for each interval.
     per_cpu : dict of str to list
         The same for each CPU; None for intervals without a tick or with the CPU offline.
-    ticks : int
-        Ticks of the last line, of all CPUs and states.
     """
 
     is_kept: bool = True
     lines: list[Usage] = field(default_factory=list)
     per_cpu: dict[str, list[Usage | None]] = field(default_factory=dict)
-    ticks: int = 0
     _before: dict[str, tuple[int, ...]] | None = None
 
     def add(self, ticks: dict[str, tuple[int, ...]]) -> Usage | None:
@@ -119,7 +116,6 @@ class Profile:
             # Too early: the next sample covers this interval, too.
             self._before = before
             return None
-        self.ticks = sum(max(0, late - early) for early, late in zip(before["cpu"], ticks["cpu"], strict=True))
         if not self.is_kept:
             self.lines.clear()
             self.per_cpu.clear()
