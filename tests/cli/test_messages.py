@@ -41,7 +41,7 @@ def study(tmp_path: Path) -> Path:
 def test_statements_are_a_line_each_in_a_pipe(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lab.published([study])
     assert capsys.readouterr().out.splitlines() == [
-        "capture, Figure 6.2: same shape",
+        "capture, Figure 6.2: same",
         f"  published: {SENTENCE}",
         f"  measured: {SENTENCE}",
         "capture, Figure 6.3",

@@ -23,6 +23,7 @@ from written_log import FLOW_SCHEMA, batch_of, flow_row, random_columns, write_l
 
 from parshall.errors import ParshallError
 from parshall.instruments.tcp_log import FORMATS, convert
+from suites import long_except
 
 BATCHES, BATCH_ROWS = 4, 8192
 GROWTH_MAX_BYTES = 24 << 20
@@ -65,7 +66,12 @@ def small_and_large(tmp_path_factory) -> tuple[Path, Path]:
     return paths
 
 
-@pytest.mark.parametrize(("name", "every_ns"), [*((name, 0) for name in FORMATS), ("web10g", 10**9)])
+@pytest.mark.parametrize(
+    ("name", "every_ns"),
+    long_except(
+        [("siftr-1.3", 0), ("ttprobe", 0), ("web10g", 10**9)], [*((name, 0) for name in FORMATS), ("web10g", 10**9)]
+    ),
+)
 def test_memory_does_not_grow_with_the_log(small_and_large, name, every_ns):
     small, large = peaks_bytes(small_and_large, name, every_ns)
     if not every_ns:

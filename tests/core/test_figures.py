@@ -334,6 +334,42 @@ def test_the_caption_has_the_covered_part_of_the_last_bin():
     assert throughput_figure.caption.endswith("The log ends 25% into the last bin, so that its rate is too low.")
 
 
+def test_a_log_that_ends_before_the_shared_axis_says_where_it_ends_itself():
+    table = records([1] * 3, [0, 5 * NS_PER_S, 10 * NS_PER_S + NS_PER_S // 40 - 1], snd_una=[0, 5, 10])
+    reduction = reduce(log_of(table))
+    for longer_ns, text in ((0, "25%"), (40_000_000, "25%"), (10 * NS_PER_S, "12%")):
+        axis_ns = (BEGIN_NS, BEGIN_NS + 10 * NS_PER_S + NS_PER_S // 40 - 1 + longer_ns)
+        (figure,) = figures_of(reduction, legends([reduction])[0], axis_ns=axis_ns)
+        assert figure.caption.endswith(f"The log ends {text} into the last bin, so that its rate is too low.")
+
+
+def test_a_last_bin_that_is_whole_has_no_remark():
+    table = records([1] * 3, [0, 5 * NS_PER_S, 10 * NS_PER_S + NS_PER_S // 10 - 1], snd_una=[0, 5, 10])
+    (figure,) = figures(table)
+    assert "per bin of 100 ms" in figure.caption and "ends" not in figure.caption
+
+
+def test_the_sum_counts_connections_where_both_ends_are_flows():
+    parts, rows = [], []
+    for number in range(20):
+        client, server = 2 * number + 1, 2 * number + 2
+        sent, received = [1, 500, 1000 * (number + 2)], [1, 1, 1]
+        times = [number, NS_PER_S + number, 10 * NS_PER_S + number]
+        parts.append(records([client] * 3, times, snd_una=sent, snd_nxt=sent, rcv_nxt=received))
+        parts.append(records([server] * 3, times, snd_una=received, snd_nxt=received, rcv_nxt=sent))
+        port = {"local_port": 40_000 + number}, {"remote_port": 40_000 + number}
+        rows += [flow_row(client, 3, **CLIENT | port[0]), flow_row(server, 3, **SERVER | port[1])]
+    log = log_of(pa.concat_tables(parts).sort_by("time_ns"), flows=pa.Table.from_pylist(rows))
+    reduction = reduce(log)
+    found = {figure.name: figure for figure in figures_of(reduction, legends([reduction])[0])}
+    assert "of 20 connections, 40 flows" in found["throughput"].caption
+    drawing = vl_convert.vegalite_to_svg(found["throughput"].chart.to_dict())
+    assert ">all 20 connections<" in drawing
+    named = len({*re.findall(r"cubic, \d+ to 127", drawing)})
+    assert re.search(r">the other \d+ connections<", drawing) and named
+    assert "40 flows<" not in drawing
+
+
 def test_a_failed_connection_is_drawn_with_zero_throughput():
     table = records([1] * 2, [0, NS_PER_S], state=["SYN_SENT"] * 2)
     (figure,) = figures(table)

@@ -203,7 +203,7 @@ def test_a_stop_ends_after_the_current_run_and_leaves_all_to_go_on(tmp_path: Pat
 
 def test_a_study_with_fixed_repeats_takes_no_budget(tmp_path: Path) -> None:
     run(STUDY, TEXT, tmp_path / "out", repeats=1, site=Here())
-    with pytest.raises(UsageError, match="has a fixed number of repeats"):
+    with pytest.raises(UsageError, match=r"has a fixed number of repeats; begin .* --until-decided"):
         resume(tmp_path / "out", more_s=10, site=Here())
 
 
@@ -245,10 +245,12 @@ def test_a_study_without_statements_shows_its_means(tmp_path: Path) -> None:
     bundle = run(study, text, tmp_path / "out", repeats=3, site=Here())
     done = in_process.parshall("lab", "resume", tmp_path / "out")
     assert done.returncode == 0, done.stderr
+    runs = len(bundle.about["plan"])
+    assert f"{runs} of {runs} runs are done; goes on in {tmp_path / 'out'}" in done.stderr.splitlines()[0]
     *lines, report = done.stdout.splitlines()
     assert report.endswith("report.html") and len(lines) == len(MEANS)
     table = bundle.table(study).filter(control="")
     for line, level in zip(lines, MEANS, strict=True):
-        found = re.fullmatch(r"level (\w+) +time: ([\d.,]+) ms \(95 % interval .* to .*, 3 runs\)", line)
+        found = re.fullmatch(r"level (\w+) +time: ([\d.,]+) ms \(95 % interval .* to .*, 3 values\)", line)
         assert found and found[1] == level, line
         assert float(found[2].replace(",", "")) == pytest.approx(table.filter(level=level)["time"].mean(), rel=1e-3)

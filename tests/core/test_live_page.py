@@ -220,7 +220,7 @@ def test_commands_that_run_are_listed_with_the_intervals_of_their_statements(
             expect(page.locator("#commands > li").first).to_contain_text(printable(EVIL))
             found = page.locator("#commands li li")
             expect(found.nth(0)).to_have_text(f"{row['source']}: open, -3.21 to +1.5 %, held against 5 %")
-            expect(found.nth(1)).to_have_text(f"{row['source']}: another shape")
+            expect(found.nth(1)).to_have_text(f"{row['source']}: different")
             # The middle is 0, and the ends are a tenth beyond the limits.
             left, width = page.locator(".range").evaluate("bar => [bar.style.left, bar.style.width].map(parseFloat)")
             assert abs(left - (50 - 50 * 3.21 / 5.5)) < 0.01 and abs(width - 50 * 4.71 / 5.5) < 0.01

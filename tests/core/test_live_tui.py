@@ -187,7 +187,7 @@ def test_lists_are_shown_in_place_of_the_table(log: Path, tmp_path: Path) -> Non
             "  [::]:80 of " + printable(EVIL) + " (pid 9): 1,500 SYNs and 2 ACKs refused",
             "  lab (pid 7): block 3",
             "    Figure 6: open, -3.21 to +1.5 %, held against 5 %",
-            "    Figure 7: another shape",
+            "    Figure 7: different",
             "  day: eth0; fast reader",
             "    pid 1, tcp: 1,200 of 1,300 packets matched, 30 found no room",
             "packets in the kernel, in 2.0 of 40.0 s",

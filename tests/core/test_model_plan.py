@@ -39,6 +39,7 @@ def short(seed: int) -> dict[str, float]:
     return {"duration_s": 0.005, "warm_up_s": 0.0005, "seed": seed}
 
 
+@pytest.mark.long
 def test_the_interval_of_a_plan_holds_the_load_of_the_closed_form() -> None:
     # Of 20 intervals of 95 % fewer than 15 hold with probability 0.0003.
     truth = load_of(0.02) / 0.5

@@ -26,6 +26,7 @@ from parshall.instruments.path.histograms import PathHistograms, as_object
 from parshall.instruments.tcp_log import Log
 from parshall.lab.evaluation import evaluate
 from parshall.lab.report import read_evaluation
+from parshall.report.retransmissions import cause_rows
 
 BEGIN_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -182,6 +183,19 @@ def test_retransmissions_of_a_sequence_have_the_logs_causes(log):
     again = rows_in(log.plot.sequence(1))[-1]
     wanted = next(row for row in causes if row["flow"] == 1)
     assert [row["cause"] for row in again] == [wanted["cause"] or ""]
+
+
+def test_retransmissions_of_a_sequence_are_counted_in_segments_as_reports_do(tmp_path):
+    columns = transfer(flows=1)
+    is_event = [event == "retransmit" for event in columns["event"]]
+    columns["gso_segs"] = [3 if event else was for event, was in zip(is_event, columns["gso_segs"], strict=True)]
+    log = written(tmp_path / "three.arrow", columns)
+    [row] = cause_rows(log.retransmissions, [1])
+    assert row["segments"] == 3
+    reduced = sequence.reduce(log, 1)
+    assert reduced is not None
+    assert reduced.retransmitted["segments"].to_list() == [3]
+    assert "Marks: 3 retransmitted segments (3 " in sequence.draw(reduced, "a flow").caption
 
 
 def test_many_packets_are_reduced_without_losing_bytes(log):

@@ -177,6 +177,7 @@ def inside(machines: int, load: float, count: int, calibration_count: int) -> di
     return held
 
 
+@pytest.mark.long
 def test_a_forecast_beside_holds_where_an_old_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has become four times as slow since it was calibrated."""
     old = Machine(3, 2_000).calibration()
@@ -229,6 +230,7 @@ def test_the_same_seed_has_the_same_states_at_every_load() -> None:
     assert np.argsort(slow[0]).tolist() == np.argsort(slow[1]).tolist()
 
 
+@pytest.mark.long
 def test_an_answer_is_where_nine_of_ten_stretches_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without noise, whose speed alone varies: the answer is that of a slow stretch."""
     noise = calibrating.Noise(0.0, 0.0, 0.0, 0.0, None, None)

@@ -135,6 +135,7 @@ class Machine:
         return table
 
 
+@pytest.mark.long
 def test_what_a_model_lacks_is_in_the_forecast_of_a_calibration_with_trials():
     pps, held = 1e9 / 800, {False: 0, True: 0}
     for seed in range(2):

@@ -8,6 +8,7 @@ import struct
 import subprocess
 
 import pytest
+import vl_convert
 from browser import drawn
 
 from parshall.errors import ParshallError, UsageError
@@ -85,6 +86,16 @@ def test_wrong_arguments_are_named(tmp_path):
     (tmp_path / "text").write_text("no trace at all, only words")
     with pytest.raises(ParshallError):
         Counts.from_trace(tmp_path / "text")
+
+
+@pytest.mark.parametrize(
+    ("packets", "labels"),
+    [((40, 35, 25), {"20", "50"}), ((90_000, 9000, 900, 90, 10), {"100", "10", "1", "0.1", "0.01"})],
+)
+def test_the_axis_of_shares_has_several_labels(packets, labels):
+    reduced = figure.reduce([(100 * (place + 1), count) for place, count in enumerate(packets)])
+    drawing = vl_convert.vegalite_to_svg(figure.draw(reduced, "a few").to_dict())
+    assert labels <= set(re.findall(r">([\d.]+)</text>", drawing[: drawing.index("most frequent sizes")]))
 
 
 def test_a_figure_has_counted_and_generated_sizes(tmp_path):

@@ -191,6 +191,21 @@ def test_an_interface_that_is_down_for_a_while_ends_a_replay(xdp_link, tap, unti
     assert numbers[0] == 0 and sum(step != 1 for step in steps) <= 1 and len(numbers) > 3000
 
 
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_a_tag_is_not_a_part_of_what_the_mtu_limits(xdp_link, tap, tmp_path, backend):
+    if backend == "xdp":
+        needs_a_kernel_that_tells(xdp_link)
+    packet = numbered(1)[0]
+    tagged = packet[:12] + b"\x81\x00\x00\x07" + packet[12:]
+    longest = tagged + bytes(1518 - len(tagged))
+    write_trace(tmp_path / "trace.pcap", [longest] * 3)
+    account = generator(xdp_link, replay=tmp_path / "trace.pcap", backend=backend).wait().account
+    assert (account["sent"], account["lost"], account["arrived"]) == (3, 0, 3), account
+    write_trace(tmp_path / "trace.pcap", [longest + b"\0"])
+    with pytest.raises(ParshallError, match="packet 1 of 1501 bytes is longer than the MTU of the interface, 1500"):
+        generator(xdp_link, replay=tmp_path / "trace.pcap", backend=backend)
+
+
 def jumbo(xdp_link):
     sender, receiver, link = xdp_link
     for host in (sender, receiver):

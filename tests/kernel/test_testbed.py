@@ -468,6 +468,17 @@ def test_errors_name_the_thing_the_value_and_the_remedy(bed):
         a.run("ls -l")
     with pytest.raises(ParshallError, match=r"setting net.ipv4.nosuch: is none of this kernel; `sysctl -a` lists them"):
         a.sysctl("net.ipv4.nosuch")
+    chosen = "net.ipv4.tcp_congestion_control"
+    with pytest.raises(
+        ParshallError, match=r"to nosuch: the kernel has no such algorithm loaded; .* modprobe tcp_nosuch"
+    ):
+        a.sysctl(chosen, "nosuch")
+    lists = [Path(f"/proc/sys/net/ipv4/tcp_{kind}_congestion_control") for kind in ("available", "allowed")]
+    available, allowed = (path.read_text().split() for path in lists)
+    for refused in [name for name in available if name not in allowed and name != a.sysctl(chosen)][:1]:
+        remedy = f"allow it: sysctl -w net.ipv4.tcp_allowed_congestion_control='{' '.join(allowed)} {refused}'"
+        with pytest.raises(ParshallError, match=re.escape(remedy)):
+            a.sysctl(chosen, refused)
     with pytest.raises(UsageError, match="has no end at 'b', which is no Host; give one of its hosts, a and b"):
         bed.link(a, b).address("b")
     with pytest.raises(ParshallError, match="relay: CPU 900 cannot be used"):

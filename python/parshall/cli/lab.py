@@ -312,7 +312,12 @@ def _resumed(directory: Path, more_s: float, how: dict[str, Any], quiet: bool, s
     from parshall.lab import laboratory
     from parshall.lab.bundle import Bundle
 
-    study = laboratory.study_of(Bundle.open(directory))
+    opened = Bundle.open(directory)
+    study = laboratory.study_of(opened)
+    if not quiet:
+        done, planned = laboratory.number_done(opened), len(opened.about["plan"])
+        limit = f", for at most {long_time_text(more_s)} more" if more_s else ""
+        say("lab", f"{study.name}: {done} of {planned} runs are done; goes on in {directory}{limit}")
     with _Progress(study.name, quiet) as progress:
         how = how | {"progress": progress.show, "stopping": stopping}
         return laboratory.resume(directory, more_s=more_s, **how), study
@@ -376,7 +381,7 @@ def _summary_lines(summaries: list[dict[str, Any]], study: Any) -> Iterator[str]
     for level, row in list(zip(levels, summaries, strict=True))[:_SUMMARIES_MAX]:
         interval = "" if row["count"] == 1 else f"95 % interval {interval_text(row['low'], row['high'])}, "
         value = f"{row['mean']:,.4g} {study.measure(row['measure']).unit}".rstrip()
-        yield f"{level:{width}}  {row['measure']}: {value} ({interval}{many(row['count'], 'run')})"
+        yield f"{level:{width}}  {row['measure']}: {value} ({interval}{many(row['count'], 'value')})"
     if len(summaries) > _SUMMARIES_MAX:
         yield f"{many(len(summaries) - _SUMMARIES_MAX, 'further mean')} in the report"
 
@@ -424,7 +429,7 @@ def published(
 
 def _paragraph(row: dict[str, Any]) -> tuple[str, list[tuple[str, object]]]:
     """Return a heading and sentences for a statement. A file of others may have numbers where texts belong."""
-    verdict = {True: "same shape", False: "another shape"}.get(row["is_same"], "open") if row["measured"] else ""
+    verdict = _verdict(row["is_same"]) if row["measured"] else ""
     sentences = [(name, row[name]) for name in ("published", "measured") if row[name]]
     if row["reason"]:
         sentences.append(("why" if verdict else "not measured", row["reason"]))

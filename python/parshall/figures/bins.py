@@ -67,10 +67,9 @@ class Bins:
     def _first_ns(self) -> int:
         return self.origin_ns if self.first_ns is None else self.first_ns
 
-    @property
-    def last_share(self) -> float:
-        """Fraction of the last bin that lies before the end of the axis, 0 to 1."""
-        return ((self.end_ns - self._first_ns) % self.width_ns + 1) / self.width_ns
+    def share_until(self, moment_ns: int) -> float:
+        """Return the fraction of the bin of a moment that has passed with this moment, above 0 to 1."""
+        return ((moment_ns - self._first_ns) % self.width_ns + 1) / self.width_ns
 
     def middle_s(self, number: pl.Expr) -> pl.Expr:
         """Expression of the middle of a bin, seconds after the origin."""

@@ -11,7 +11,6 @@ import polars as pl
 from parshall.figures.bins import GAP_BINS, Bins, column_maximum, envelope, in_parts
 from parshall.figures.figure import PAPER, Figure, finished, rows_of
 from parshall.figures.legend import GREY, PICKED, Legend
-from parshall.host.quantities import many
 
 WIDTH_PX = 900
 HEIGHT_PX = 240
@@ -283,7 +282,7 @@ def step_layers(
     ]
 
 
-def sum_layers(sums: pl.DataFrame, height: alt.Y, bins: Bins, flows: int, others: int) -> list[alt.Chart]:
+def sum_layers(sums: pl.DataFrame, height: alt.Y, bins: Bins, all_text: str, others: str) -> list[alt.Chart]:
     """Return layers with the sum of all flows as a line, and that of the flows without a colour as an area.
 
     Parameters
@@ -294,8 +293,8 @@ def sum_layers(sums: pl.DataFrame, height: alt.Y, bins: Bins, flows: int, others
         The vertical axis; its field is replaced.
     bins
         The bins of the time axis.
-    flows, others
-        Number of all flows, and of those without a colour.
+    all_text, others
+        How many flows or connections there are, and how many without a colour, such as "12 flows".
     """
 
     def layer(mark: alt.Chart, field: str, name: str, paint: Any, colour: str, symbol: str) -> alt.Chart:
@@ -310,6 +309,6 @@ def sum_layers(sums: pl.DataFrame, height: alt.Y, bins: Bins, flows: int, others
     base = alt.Chart(rows_of(sums))
     area, line = base.mark_area(interpolate="step", opacity=0.4), base.mark_line(interpolate="step", strokeWidth=1.2)
     return [
-        layer(area, "others", f"the other {many(others, 'flow')}", alt.Fill, GREY, "square"),
-        layer(line, "all", f"all {many(flows, 'flow')}", alt.Stroke, "#333", "stroke"),
+        layer(area, "others", f"the other {others}", alt.Fill, GREY, "square"),
+        layer(line, "all", f"all {all_text}", alt.Stroke, "#333", "stroke"),
     ]

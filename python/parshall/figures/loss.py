@@ -20,6 +20,7 @@ from parshall.figures.frame import (
 )
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
+from parshall.host.quantities import many
 
 NAME = "loss"
 TITLE = "Retransmitted segments (cumulative)"
@@ -108,5 +109,6 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
     layers += coloured(points, legend, 1) if entered else []
     if summed is not None:
         flows = len(legend.labels)
-        layers = [*sum_layers(summed, height, bins, flows, flows - len(legend.colours)), *layers]
+        others = flows - len(legend.colours)
+        layers = [*sum_layers(summed, height, bins, many(flows, "flow"), many(others, "flow")), *layers]
     return frame(NAME, TITLE, caption, layers, legend)

@@ -67,5 +67,4 @@ def _throughput(reduction: Reduction, legend: Legend, axis_ns: tuple[int, int] |
     throughputs = throughput.reduce(reduction, bins)
     names = legend.subset(throughputs["flow"], note)
     sums = throughput.sums(reduction, bins, names.colours) if names.is_crowded else None
-    flows = reduction.table["records"].count()
-    return throughput.draw(throughputs, names, bins, reduction.counted_bytes, sums, flows)
+    return throughput.draw(throughputs, names, bins, reduction, sums)

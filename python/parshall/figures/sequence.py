@@ -51,7 +51,7 @@ class SequenceNumbers:
         ``time_s``, ``low`` and ``high``: first byte of a packet, or of the packets of a bin, and the byte behind them.
         Without retransmissions.
     retransmitted : polars.DataFrame
-        ``time_s``, ``low``, ``high``, ``bytes``, ``cause`` and ``spurious`` (null: unknown) of each.
+        ``time_s``, ``low``, ``high``, ``bytes``, ``segments``, ``cause`` and ``spurious`` (null: unknown) of each.
     acknowledged, window : polars.DataFrame
         ``time_s`` and ``bytes``: the first byte that is not acknowledged, and the first that the receiver has no room
         for, from each moment on.
@@ -116,7 +116,7 @@ def reduce(
         packets=packets.height,
         data=_binned(packets, bins, rows_max, pl.col("low").min(), pl.col("high").max()),
         retransmitted=_with_causes(log, flow, again).select(
-            _time_s(bins), "low", "high", "cause", "spurious", bytes="payload_bytes"
+            _time_s(bins), "low", "high", "cause", "spurious", "segments", bytes="payload_bytes"
         ),
         acknowledged=_line(placed, "bytes", bins, rows_max),
         window=_line(placed, "window", bins, rows_max),
@@ -185,7 +185,7 @@ def _with_causes(log: "Log", flow: int, again: pl.DataFrame) -> pl.DataFrame:
     """Return retransmissions with what the log knows of their cause and need."""
     known = pl.DataFrame(pl.from_arrow(log.retransmissions)).filter(flow=flow)
     causes = known.select(
-        pl.col("time_ns").dt.epoch("ns"), "pkt_seq", pl.col("cause").cast(pl.String), "spurious"
+        pl.col("time_ns").dt.epoch("ns"), "pkt_seq", pl.col("cause").cast(pl.String), "spurious", "segments"
     ).unique(["time_ns", "pkt_seq"], keep="first")
     return again.join(causes, on=["time_ns", "pkt_seq"], how="left", maintain_order="left")
 
@@ -223,9 +223,14 @@ def _caption(reduced: SequenceNumbers, name: str) -> str:
     verb = "sent" if reduced.is_sender else "received"
     is_binned = reduced.data.height < reduced.packets
     bars = f"the data {verb} in {reduced.bins.width_text}" if is_binned else f"the data of a packet that was {verb}"
-    causes = reduced.retransmitted.group_by(pl.col("cause").fill_null("of unknown cause")).len().sort("cause")
+    # A mark may stand for several segments: those are what reports count.
+    causes = (
+        reduced.retransmitted.group_by(pl.col("cause").fill_null("of unknown cause"))
+        .agg(pl.col("segments").fill_null(1).cast(pl.UInt64).sum())
+        .sort("cause")
+    )
     listed = ", ".join(f"{count:,} {cause}" for cause, count in causes.iter_rows())
-    again = f" Marks: {many(reduced.retransmitted.height, 'retransmission')} ({listed})." if listed else ""
+    again = f" Marks: {many(causes['segments'].sum(), 'retransmitted segment')} ({listed})." if listed else ""
     return (
         f"{name}: {many(reduced.packets, 'packet')} with data. Vertical line: {bars}.{again} Sequence numbers count "
         "from the first record of the flow."
@@ -260,7 +265,9 @@ def _marks(reduced: SequenceNumbers, scale: alt.Scale) -> alt.Chart:
         alt.Chart(rows_of(reduced.retransmitted.with_columns(kind=pl.lit(_AGAIN))))
         .mark_point(shape="triangle-up", size=60, filled=True, opacity=1)
         .encode(
-            x=time_axis(reduced.bins), y=_axis("low", scale), tooltip=_tooltip("low", "bytes", "cause:N", "spurious:N")
+            x=time_axis(reduced.bins),
+            y=_axis("low", scale),
+            tooltip=_tooltip("low", "bytes", "segments", "cause:N", "spurious:N"),
         )
     )
     return marks

@@ -62,7 +62,7 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
         "share:Q",
         title="packets (%)",
         scale=alt.Scale(type="log", nice=False, padding=6),
-        axis=alt.Axis(values=[100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-4, 1e-5, 1e-6]),
+        axis=alt.Axis(values=_ticks(reduced)),
     )
     tooltip = ["origin:N", "size_bytes:Q", "share:Q", "rank:Q"]
 
@@ -99,3 +99,12 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
     parts = (scatter(size_axis, f"Sizes of {title}"), frequent, scatter(rank_axis, "Shares by rank"))
     chart: alt.VConcatChart = styled(alt.vconcat(*parts))
     return chart
+
+
+def _ticks(reduced: pl.DataFrame) -> list[float]:
+    """Return the marks of the axis of shares: powers of ten, and steps between them where there would be few."""
+    powers = [10.0**power for power in range(2, -7, -1)]
+    low, high = (float(value or 1) for value in (reduced["share"].min(), reduced["share"].max()))
+    if sum(low <= power <= high for power in powers) > 2:
+        return powers
+    return [step * power for power in powers for step in (1, 2, 5)]

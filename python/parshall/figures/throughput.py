@@ -81,15 +81,24 @@ def sums(reduction: Reduction, bins: Bins, named: Collection[int]) -> pl.DataFra
 
 
 def draw(
-    reduced: pl.DataFrame, legend: Legend, bins: Bins, total_bytes: int, summed: pl.DataFrame | None, flows: int
+    reduced: pl.DataFrame, legend: Legend, bins: Bins, reduction: Reduction, summed: pl.DataFrame | None
 ) -> Figure:
-    """Draw one step for each bin; `summed` has the sums of `flows` flows, of which some have no line of their own."""
-    moved = f"{many(flows, 'flow')}; lines: {legend.flows_text}" if legend.note else legend.flows_text
+    """Draw one step for each bin; `summed` has the sums of all flows, of which some have no line of their own."""
+    seen = reduction.table.filter(pl.col("records").is_not_null())
+    counted = seen.filter("is_counted")["flow"]
+    flows = seen.height
+    # A connection whose two ends are flows counts once.
+    kind = "flow" if len(counted) == flows else "connection"
+    total_bytes = reduction.counted_bytes
+    all_text = many(flows, "flow") if kind == "flow" else f"{many(len(counted), kind)}, {many(flows, 'flow')}"
+    moved = f"{all_text}; lines: {legend.flows_text}" if legend.note else legend.flows_text
     measures = " or ".join(sorted(reduced["measure"].unique())) if total_bytes else "moved"
+    # Where logs share an axis, it may be longer than this one.
+    last_share = 1.0 if reduction.end_ns is None else bins.share_until(reduction.end_ns)
+    last = f" The log ends {last_share:.0%} into the last bin, so that its rate is too low." if last_share < 1 else ""
     caption = (
         f"Payload {measures} per bin of {bins.width_text}, retransmissions not counted twice; "
-        f"{total_bytes / 1e6:,.1f} MB of {moved}.{legend.colour_note} "
-        f"The log ends {bins.last_share:.0%} into the last bin, so that its rate is too low."
+        f"{total_bytes / 1e6:,.1f} MB of {moved}.{legend.colour_note}{last}"
     )
     tooltip = [
         alt.Tooltip("Mbps:Q", title="throughput (Mbit/s)", format=".2f"),
@@ -101,5 +110,6 @@ def draw(
     height = value_axis("Mbps", "Mbit/s", top)
     layers = step_layers(reduced, data, height, legend, bins, tooltip)
     if summed is not None:
-        layers = [*sum_layers(summed, height, bins, flows, flows - len(legend.colours)), *layers]
+        others = counted.filter(~counted.is_in(list(legend.colours))).len()
+        layers = [*sum_layers(summed, height, bins, many(len(counted), kind), many(others, kind)), *layers]
     return frame(NAME, TITLE, caption, layers, legend)

@@ -235,7 +235,12 @@ def resume(
     if site is None and bundle.about["site"]["kind"] != "testbed":
         raise UsageError(f"{directory}: ran on real hosts; name their file with --hosts")
     if more_s and not bundle.about.get("budget_s"):
-        raise UsageError(f"--budget: {directory} has a fixed number of repeats; leave it out")
+        # Its verdicts were seen: with more blocks until they change, they would be wrong more often than they say.
+        study = bundle.about["study"] if bundle.about.get("is_built_in") else "FILE"
+        raise UsageError(
+            f"--budget: {directory} has a fixed number of repeats; begin a study that goes on until it is decided: "
+            f"parshall lab run {study} --until-decided"
+        )
     if more_s:
         bundle.about["budget_s"] = bundle.about.get("spent_s", 0.0) + more_s
     return _Runner(bundle, study_of(bundle), site or TestbedSite(), stops_on_failure, progress, stopping).run()

@@ -119,8 +119,8 @@ def _caption(figure: dict[str, Any]) -> str:
         text = f"{len(figure['points']):,} values."
     else:
         counts = sorted({row["count"] for row in figure["means"]})
-        runs = f"{counts[0]}" if len(set(counts)) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "0"
-        text = f"Marks: mean of {runs} runs; bars: minimum and maximum; faint: every run."
+        values = f"{counts[0]}" if len(set(counts)) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "0"
+        text = f"Marks: mean of {values} values; bars: minimum and maximum; faint: every value."
     if count := hidden(figure):
         text += f" {count} values at 0 are not drawn: the axis is logarithmic."
     if begin := begins_at(figure):

@@ -386,7 +386,7 @@ def list_lines(frame: dict[str, Any]) -> Iterator[str]:
 
 def _interval(row: dict[str, Any]) -> str:
     """Return a statement of a study with its interval."""
-    verdict = "open" if row["is_same"] is None else "same shape" if row["is_same"] else "another shape"
+    verdict = "open" if row["is_same"] is None else "same" if row["is_same"] else "different"
     unit = f" {row['unit']}" if row["unit"] else ""
     if row["low"] is None or row["high"] is None or row["limit"] is None:
         return f"{row['source']}: {verdict}"

@@ -27,6 +27,8 @@ PACED = tuple(kind for kind in KINDS if kind != "none")
 
 
 MTU_BYTES = 1500
+# Headers of IPv4 and UDP, and the stamp by which a packet is known again.
+_LEAST_BYTES = 44
 
 
 def check_kind(kind: str) -> None:
@@ -80,8 +82,11 @@ class Traffic:
         if not 1 <= self.flows <= 250:
             raise UsageError(f"--flows {self.flows}: expected 1 to 250")
         # Here, since the generator would name an interface of the testbed, which is none of the user's.
-        if self.sizes.isdecimal() and int(self.sizes) > MTU_BYTES:
-            raise UsageError(f"--sizes {self.sizes}: links of the testbed take packets of at most {MTU_BYTES} bytes")
+        if self.sizes.isdecimal() and not _LEAST_BYTES <= int(self.sizes) <= MTU_BYTES:
+            raise UsageError(
+                f"--sizes {self.sizes}: packets of the testbed have {_LEAST_BYTES} bytes (headers and stamp) "
+                f"to {MTU_BYTES}"
+            )
 
     @property
     def gap(self) -> str:

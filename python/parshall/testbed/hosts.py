@@ -228,8 +228,7 @@ class Host:
                 return path.read_text().strip()
         except OSError as error:
             assignment = "" if value is None else f" to {value}"
-            reason = "is none of this kernel; `sysctl -a` lists them" if error.errno == errno.ENOENT else error.strerror
-            raise ParshallError(f"host {self.name}: setting {name}{assignment}: {reason}") from error
+            raise ParshallError(f"host {self.name}: setting {name}{assignment}: {_why(path, value, error)}") from error
 
     def route(self, destination: str, gateway: str) -> None:
         """Add a route, for testbeds with hosts that forward (``net.ipv4.ip_forward``).
@@ -277,3 +276,16 @@ def _on_cpu(cpu: int | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def _why(path: Path, value: object, error: OSError) -> str | None:
+    """Return why a setting cannot be read or changed, with the remedy."""
+    # The kernel has one list of algorithms for all namespaces, and another of those that other namespaces may choose.
+    if path.name == "tcp_congestion_control" and value is not None:
+        if error.errno == errno.ENOENT:
+            return f"the kernel has no such algorithm loaded; load it: modprobe tcp_{value}"
+        if error.errno == errno.EPERM:
+            name = "net.ipv4.tcp_allowed_congestion_control"
+            allowed = (Path("/proc/sys") / name.replace(".", "/")).read_text().strip()
+            return f"not allowed in namespaces on this machine; allow it: sysctl -w {name}='{allowed} {value}'"
+    return "is none of this kernel; `sysctl -a` lists them" if error.errno == errno.ENOENT else error.strerror

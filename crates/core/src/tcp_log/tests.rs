@@ -314,7 +314,7 @@ fn check_damage(step: usize) {
 
 #[test]
 fn a_damaged_byte_never_gives_a_wrong_row() {
-    check_damage(7);
+    check_damage(19);
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn check_cuts(step: usize) {
 
 #[test]
 fn a_truncated_log_is_read_up_to_the_cut() {
-    check_cuts(5);
+    check_cuts(11);
 }
 
 #[test]

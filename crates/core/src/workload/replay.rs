@@ -1,18 +1,21 @@
 //! The frames and the times of a capture file, for a replay.
 
 use super::WorkloadError;
+use crate::protocols::ETHERTYPE_VLAN;
 use crate::sizes::SizeCounts;
 use crate::trace::{LINK_TYPE_ETHERNET, Reader, TraceError};
 
 /// Ethernet's header: what follows counts as the packet.
 const ETHERNET_BYTES: usize = 14;
+/// A tag of 802.1Q, which the kernel takes in addition to the MTU.
+const TAG_BYTES: usize = 4;
 
 /// Limits of the frames of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayLimits {
     /// Memory for all of them, bytes.
     pub memory_bytes: u64,
-    /// Bytes behind the Ethernet header of each; none: any number.
+    /// Bytes behind the Ethernet header, and a tag of 802.1Q, of each; none: any number.
     pub ip_bytes: Option<u32>,
 }
 
@@ -59,12 +62,12 @@ impl Replay {
                     format!("packet {number} is not whole, {captured_bytes} of {wire_bytes} bytes");
                 return Err(refused(reason, ethernet));
             }
+            let untagged_bytes = untagged_bytes(packet.captured);
             if let Some(ip_bytes) = limits.ip_bytes
-                && captured_bytes - ETHERNET_BYTES > ip_bytes as usize
+                && untagged_bytes > ip_bytes
             {
                 let reason = format!(
-                    "packet {number} of {} bytes is longer than the MTU of the interface, {ip_bytes}",
-                    captured_bytes - ETHERNET_BYTES
+                    "packet {number} of {untagged_bytes} bytes is longer than the MTU of the interface, {ip_bytes}"
                 );
                 return Err(refused(
                     reason,
@@ -132,6 +135,14 @@ impl Replay {
         (self.frame(sequence).len() - ETHERNET_BYTES) as u32
     }
 
+    /// Bytes of the largest packet, held against an MTU: without a tag of 802.1Q.
+    pub fn largest_untagged_bytes(&self) -> u32 {
+        (0..self.frames() as u64)
+            .map(|sequence| untagged_bytes(self.frame(sequence)))
+            .max()
+            .unwrap_or(0)
+    }
+
     /// All frames, one behind the other.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -153,6 +164,16 @@ impl Replay {
         }
         Ok(counts)
     }
+}
+
+/// Bytes behind the Ethernet header of a frame, and behind a tag of 802.1Q.
+fn untagged_bytes(frame: &[u8]) -> u32 {
+    let ethertype = frame.get(ETHERNET_BYTES - 2..ETHERNET_BYTES);
+    let tag_bytes = match ethertype == Some(&ETHERTYPE_VLAN.to_be_bytes()[..]) {
+        true => TAG_BYTES,
+        false => 0,
+    };
+    frame.len().saturating_sub(ETHERNET_BYTES + tag_bytes) as u32
 }
 
 /// Why a capture file cannot be replayed.

@@ -196,7 +196,7 @@ fn a_network() -> impl Strategy<Value = Model> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(80))]
 
     #[test]
     fn every_packet_has_left_or_was_lost_or_is_inside(model in a_network(), seed in any::<u64>()) {

@@ -284,16 +284,19 @@ mod tests {
 
     #[test]
     fn the_place_of_a_mistake_is_right_where_the_list_is_too_long_for_libpcap() {
-        check_places_behind_a_list_too_long_for_libpcap(&[
-            ("", "prot 80", " or port 5", 1),
-            ("ip and (not icmp and (", "host 10.0.0.256", "))", 6),
-        ]);
+        check_places_behind_a_list_too_long_for_libpcap(&[(
+            "ip and (not icmp and (",
+            "host 10.0.0.256",
+            "))",
+            6,
+        )]);
     }
 
     #[test]
     #[ignore = "seconds each: make test-long"]
     fn long_the_place_of_more_mistakes_is_right_where_the_list_is_too_long_for_libpcap() {
         check_places_behind_a_list_too_long_for_libpcap(&[
+            ("", "prot 80", " or port 5", 1),
             ("", "port 70000", "", 6),
             ("", "port 1 or 70000", "", 11),
             ("", "port", "", 5),

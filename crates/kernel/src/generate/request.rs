@@ -100,7 +100,7 @@ pub struct Request {
 /// What a request comes to, before anything is sent.
 #[derive(Debug, Clone, Serialize)]
 pub struct Description {
-    /// The largest IP packet, bytes.
+    /// The largest IP packet, bytes; of a file, what follows Ethernet's header and a tag of 802.1Q.
     pub largest_ip_bytes: u32,
     /// The largest frame, bytes, without its check sequence.
     pub largest_frame_bytes: usize,
@@ -121,7 +121,10 @@ impl Request {
     pub fn describe(&self) -> Result<Description, GenerateError> {
         let workload = self.workload()?;
         Ok(Description {
-            largest_ip_bytes: workload.largest_ip_bytes(),
+            largest_ip_bytes: match &workload.replay {
+                Some(replay) => replay.largest_untagged_bytes(),
+                None => workload.largest_ip_bytes(),
+            },
             largest_frame_bytes: workload.largest_frame_bytes(),
             fits_live_frames: workload.largest_frame_bytes() <= FRAME_BYTES_MAX,
             mean_frame_bytes: workload.mean_frame_bytes(),

@@ -68,13 +68,24 @@ fn check(loaded: &Loaded<'_>, set: &[Compiled], frame: &[u8], linear_bytes: Opti
 
 #[test]
 fn both_views_of_a_frame_in_the_driver() {
+    in_the_driver(2);
+}
+
+#[test]
+#[ignore = "all filters: make test-long"]
+fn long_both_views_of_a_frame_in_the_driver() {
+    in_the_driver(1);
+}
+
+/// Of the sets, which are shuffled, every `step`-th.
+fn in_the_driver(step: usize) {
     if !available() {
         return;
     }
     let frames = frames(300, 11);
     for frags in [false, true] {
         let around = Surroundings::new(Hook::Xdp { frags });
-        for set in sets(12) {
+        for set in sets(12).into_iter().step_by(step) {
             let loaded = around.load(&merge(&set), LinkLayer::Ethernet);
             for (number, frame) in frames.iter().enumerate() {
                 check(&loaded, &set, frame, None);
@@ -111,6 +122,12 @@ fn over_a_cable(tags_beside: TagsBeside, seed: u64, step: usize) {
 
 #[test]
 fn both_views_of_a_tag_in_the_metadata() {
+    over_a_cable(TagsBeside::ALL, 13, 2);
+}
+
+#[test]
+#[ignore = "all filters: make test-long"]
+fn long_both_views_of_a_tag_in_the_metadata() {
     over_a_cable(TagsBeside::ALL, 13, 1);
 }
 

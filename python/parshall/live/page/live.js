@@ -311,7 +311,7 @@ function drawCommands(commands) {
     list.append(...command.statements.map((row) => {
       const item = document.createElement("li");
       const hasInterval = row.low !== null && row.high !== null && row.limit !== null;
-      const verdict = row.is_same === null ? "open" : row.is_same ? "same shape" : "another shape";
+      const verdict = row.is_same === null ? "open" : row.is_same ? "same" : "different";
       const unit = row.unit ? ` ${row.unit}` : "";
       item.textContent = `${row.source}: ${verdict}` + (hasInterval ? `, ${digits(row.low)} to ${digits(row.high)}${unit}, held against ${digits(row.limit, "auto")}${unit}` : "");
       if (hasInterval) item.append(interval(row));
