@@ -26,7 +26,7 @@ static __always_inline void arrive(struct sk_buff *skb, const __u32 stage)
 	packet = find_packet(skb, &place);
 	if (packet && (packet->last_stage < stage ? packet->head == head_of(skb) :
 		       packet->last_stage <= STAGE_PRE_ROUTING && stage == STAGE_RECEIVE && skb->skb_iif))
-		pass(packet, stage);
+		pass(packet, (__u64)skb, stage);
 	else
 		begin_packet(skb, stage, 0, 0, 0);
 }
@@ -61,7 +61,7 @@ static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u3
 	if (packet && is_leaving(packet, skb, stage) && (!is_ours || !(packet->seen & ARRIVING))) {
 		packet->head = head_of(skb);
 		packet->seen &= ~JOINED; /* a forwarded datagram goes on as its fragments */
-		pass(packet, stage);
+		pass(packet, (__u64)skb, stage);
 		return packet;
 	}
 	gso = stage == STAGE_START_XMIT ? gso_of(skb) : 0;
@@ -93,7 +93,7 @@ static __always_inline struct path_packet *pass_if_known(const struct sk_buff *s
 		end_packet(*place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), 0, 0);
 		return 0;
 	}
-	pass(packet, stage);
+	pass(packet, (__u64)skb, stage);
 	return packet;
 }
 
@@ -295,7 +295,7 @@ int BPF_PROG(path_qdisc_enqueue, void *qdisc, const void *queue, struct sk_buff 
 
 	/* A discipline of another network namespace may have an sk_buff that was delivered before. */
 	if (packet && is_leaving(packet, skb, STAGE_QDISC_ENQUEUE))
-		pass(packet, STAGE_QDISC_ENQUEUE);
+		pass(packet, (__u64)skb, STAGE_QDISC_ENQUEUE);
 	return 0;
 }
 
@@ -310,7 +310,7 @@ int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, st
 		return 0;
 	packet = find_packet(skb, &place);
 	if (packet && is_leaving(packet, skb, STAGE_QDISC_DEQUEUE)) {
-		pass(packet, STAGE_QDISC_DEQUEUE);
+		pass(packet, (__u64)skb, STAGE_QDISC_DEQUEUE);
 		remember(packet, skb, place);
 		return 0;
 	}
@@ -364,7 +364,7 @@ int BPF_PROG(path_xmit, struct sk_buff *skb, int status, struct net_device *dev,
 	struct path_packet *packet = find_packet(skb, &place);
 
 	if (packet && packet->last_stage == STAGE_START_XMIT && !(status & 0xf0)) {
-		pass(packet, STAGE_XMIT);
+		pass(packet, (__u64)skb, STAGE_XMIT);
 		end_packet(place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), 0, 1);
 	}
 	return 0;
@@ -378,7 +378,7 @@ int BPF_PROG(path_copy, const struct sk_buff *skb, int bytes)
 	struct path_packet *packet = find_packet(skb, &place);
 
 	if (packet && packet->seen & DELIVERING && is_same(packet, skb))
-		pass(packet, STAGE_COPY);
+		pass(packet, (__u64)skb, STAGE_COPY);
 	return 0;
 }
 

@@ -154,14 +154,18 @@ static __always_inline void begin_at_arrival(struct path_packet *packet, struct 
 
 /*
  * Notes a stage, and the time of its first pass. An ignored packet gets its stages but no times: without stages, it would
- * begin anew at the next one.
+ * begin anew at the next one. `tag` is what the packet's place has as long as it is this packet's: in a full table another
+ * CPU may have begun a packet there since it was found, which passes this stage itself.
  */
-static __always_inline void pass(struct path_packet *packet, const __u32 stage)
+static __always_inline void pass(struct path_packet *packet, __u64 tag, const __u32 stage)
 {
 	if (!(packet->seen & BIT(stage))) {
 		if (!packet->is_ignored) {
-			__u64 past_ns = bpf_ktime_get_ns() - packet->time_ns;
+			__u64 now_ns = bpf_ktime_get_ns();
+			__u64 past_ns = now_ns - *(volatile __u64 *)&packet->time_ns;
 
+			if (*(volatile __u64 *)&packet->tag != tag)
+				return;
 			packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
 		}
 		packet->seen |= BIT(stage);
@@ -197,7 +201,7 @@ static __noinline int inherit(struct path_packet *packet, __u32 place, __u32 sta
 		return 0;
 	packet->seen = seen;
 	packet->first_stage = first_stage;
-	pass(packet, stage);
+	pass(packet, TAG_TAKEN, stage);
 	return 1;
 }
 

@@ -26,26 +26,37 @@ static __noinline int stall(void)
 	return 0;
 }
 
-SEC("tp_btf/sk_data_ready")
 """
-
-
-@pytest.fixture
-def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load programs that stop between the look at a packet whose data is ready and the note of its time."""
-    changes = [
-        ('\nSEC("tp_btf/sk_data_ready")\n', STALL),
-        ("\tpacket->offset_ns[STAGE_DATA_READY] =", "\tstall();\n\tpacket->offset_ns[STAGE_DATA_READY] ="),
-    ]
-    objects = compiled(tmp_path, "path", {"path_read.h": changes})
-    monkeypatch.setenv("PARSHALL_BPF_OBJECTS", str(objects))
+DATA_READY = 'SEC("tp_btf/sk_data_ready")\n'
+PASS = "static __always_inline void pass("
+NOW = "\t\t\t__u64 now_ns = bpf_ktime_get_ns();\n"
+# Between the look at a packet and the note of its time, for which programs stop.
+CHANGES = {
+    "data_ready_ns": {
+        "path_read.h": [
+            (f"\n{DATA_READY}", STALL + DATA_READY),
+            ("\tpacket->offset_ns[STAGE_DATA_READY] =", "\tstall();\n\tpacket->offset_ns[STAGE_DATA_READY] ="),
+        ]
+    },
+    "tcp_receive_ns": {
+        "path_begin.h": [
+            (f"\n{PASS}", f"\n{STALL}{PASS}"),
+            (NOW, f"{NOW}\n\t\t\tif (stage == STAGE_TCP_RECEIVE)\n\t\t\t\tstall();\n"),
+        ]
+    },
+}
 
 
 @pytest.mark.skipif(GIVEN is not None, reason="the objects are given")
-def test_the_time_of_ready_data_is_not_that_of_the_packet_that_took_its_place(
-    stalled: None, bed: Any, tmp_path: Path
+@pytest.mark.parametrize(("name", "before"), [("data_ready_ns", "tcp_receive_ns"), ("tcp_receive_ns", "socket_in_ns")])
+def test_the_time_of_a_stage_is_not_that_of_the_packet_that_took_its_place(
+    monkeypatch: pytest.MonkeyPatch, bed: Any, tmp_path: Path, name: str, before: str
 ) -> None:
-    """The sk_buff of data that was joined to earlier data is free before the data is ready: its place may be taken."""
+    """The sk_buff of data that was joined to earlier data is free before the data is ready: its place may be taken.
+
+    So may the place of a packet in a full table, at any stage.
+    """
+    monkeypatch.setenv("PARSHALL_BPF_OBJECTS", str(compiled(tmp_path, "path", CHANGES[name])))
     sender, reader = bed.host("sender"), bed.host("reader")
     address = bed.link(sender, reader).address(reader)
     profile = PathProfile(tmp_path / "log", netns=reader.namespace, stages=STAGES, packets_max=1024)
@@ -53,9 +64,8 @@ def test_the_time_of_ready_data_is_not_that_of_the_packet_that_took_its_place(
         transfer_for(active, passive, SENDING_S)
     check_balance(profile.stop().ledger)
     packets = PathLog(tmp_path / "log").packets
-    ready = packets.filter(pc.and_(pc.is_valid(packets["tcp_receive_ns"]), pc.is_valid(packets["data_ready_ns"])))
-    assert ready.num_rows > 1000
-    times_ns = ready["data_ready_ns"]
-    wrong = pc.or_(pc.less(times_ns, ready["tcp_receive_ns"]), pc.greater(times_ns, 1_000_000_000 * SENDING_S))
-    of_another = ready.filter(wrong)
-    assert of_another.num_rows == 0, f"of {ready.num_rows} packets: {of_another.slice(0, 3).to_pylist()}"
+    both = packets.filter(pc.and_(pc.is_valid(packets[before]), pc.is_valid(packets[name])))
+    assert both.num_rows > 1000
+    wrong = pc.or_(pc.less(both[name], both[before]), pc.greater(both[name], 1_000_000_000 * SENDING_S))
+    of_another = both.filter(wrong)
+    assert of_another.num_rows == 0, f"of {both.num_rows} packets: {of_another.slice(0, 3).to_pylist()}"

@@ -387,7 +387,8 @@ def _summary_lines(summaries: list[dict[str, Any]], study: Any) -> Iterator[str]
 
 
 def _verdict(is_same: bool | None) -> str:
-    return {True: "same", False: "different", None: "open"}[is_same]
+    # A file of others may have something else there.
+    return "same" if is_same is True else "different" if is_same is False else "open"
 
 
 def _status(done: dict[str, Any]) -> int:

@@ -559,7 +559,8 @@ def by_overload(table: Table) -> Finding:
         return Finding("not measured", None)
     table.decisive.append(level)
     span = " to ".join(dict.fromkeys(f"{share:.0f}" for share in (min(shares), max(shares))))
-    # A router starves, or it does not: their mean says nothing of either.
+    # A router starves, or it does not: their mean says nothing of either. The levels are given, so that the number of
+    # runs that starve varies at most as that of as many draws with one probability (Hoeffding, 1956).
     starved = sum(share < 50 for share in shares)
     low, high = (100 * end for end in share_interval(starved, len(shares), table.confidence))
     text = (
