@@ -59,9 +59,10 @@ static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u3
 		follow_replaced(skb);
 	packet = find_packet(skb, place);
 	if (packet && is_leaving(packet, skb, stage) && (!is_ours || !(packet->seen & ARRIVING))) {
+		if (!pass(packet, (__u64)skb, stage))
+			return 0;
 		packet->head = head_of(skb);
 		packet->seen &= ~JOINED; /* a forwarded datagram goes on as its fragments */
-		pass(packet, (__u64)skb, stage);
 		return packet;
 	}
 	gso = stage == STAGE_START_XMIT ? gso_of(skb) : 0;
@@ -93,8 +94,7 @@ static __always_inline struct path_packet *pass_if_known(const struct sk_buff *s
 		end_packet(*place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), 0, 0);
 		return 0;
 	}
-	pass(packet, (__u64)skb, stage);
-	return packet;
+	return pass(packet, (__u64)skb, stage) ? packet : 0;
 }
 
 /*
@@ -310,8 +310,8 @@ int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, st
 		return 0;
 	packet = find_packet(skb, &place);
 	if (packet && is_leaving(packet, skb, STAGE_QDISC_DEQUEUE)) {
-		pass(packet, (__u64)skb, STAGE_QDISC_DEQUEUE);
-		remember(packet, skb, place);
+		if (pass(packet, (__u64)skb, STAGE_QDISC_DEQUEUE))
+			remember(packet, skb, place);
 		return 0;
 	}
 	/* Some queue disciplines segment what they queue. */
@@ -364,8 +364,8 @@ int BPF_PROG(path_xmit, struct sk_buff *skb, int status, struct net_device *dev,
 	struct path_packet *packet = find_packet(skb, &place);
 
 	if (packet && packet->last_stage == STAGE_START_XMIT && !(status & 0xf0)) {
-		pass(packet, (__u64)skb, STAGE_XMIT);
-		end_packet(place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), 0, 1);
+		if (pass(packet, (__u64)skb, STAGE_XMIT))
+			end_packet(place, tag_of(packet, skb), END_AS(PATH_UNKNOWN), 0, 1);
 	}
 	return 0;
 }

@@ -155,9 +155,10 @@ static __always_inline void begin_at_arrival(struct path_packet *packet, struct 
 /*
  * Notes a stage, and the time of its first pass. An ignored packet gets its stages but no times: without stages, it would
  * begin anew at the next one. `tag` is what the packet's place has as long as it is this packet's: in a full table another
- * CPU may have begun a packet there since it was found, which passes this stage itself.
+ * CPU, or a program that interrupts this one, may have begun another packet there since this one was found. Then nothing
+ * is noted, and 0 returned: the caller must leave that packet alone.
  */
-static __always_inline void pass(struct path_packet *packet, __u64 tag, const __u32 stage)
+static __always_inline int pass(struct path_packet *packet, __u64 tag, const __u32 stage)
 {
 	if (!(packet->seen & BIT(stage))) {
 		if (!packet->is_ignored) {
@@ -165,12 +166,13 @@ static __always_inline void pass(struct path_packet *packet, __u64 tag, const __
 			__u64 past_ns = now_ns - *(volatile __u64 *)&packet->time_ns;
 
 			if (*(volatile __u64 *)&packet->tag != tag)
-				return;
+				return 0;
 			packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
 		}
 		packet->seen |= BIT(stage);
 	}
 	packet->last_stage = stage;
+	return 1;
 }
 
 /* Gives a segment the times of its GSO packet. Returns 0 if another CPU has replaced the GSO packet meanwhile. */

@@ -34,11 +34,7 @@ MISTAKES = [
     ),
     (
         ("router", "capacity", "--sizes", "9000"),
-        "--sizes 9000: packets of the testbed have 44 bytes (headers and stamp) to 1500",
-    ),
-    (
-        ("router", "measure", "--sizes", "3"),
-        "--sizes 3: packets of the testbed have 44 bytes (headers and stamp) to 1500",
+        "--sizes 9000: links of the testbed take packets of at most 1500 bytes",
     ),
     (("router", "capacity", "--loss", "2"), "--loss 2: expected a share from 0 to below 1, such as 0.02 or 2%"),
     (("sizes", "imix", "--outlier", "200%"), "--outlier 200%: expected a share from 0 to below 1"),

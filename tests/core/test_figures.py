@@ -343,8 +343,9 @@ def test_a_log_that_ends_before_the_shared_axis_says_where_it_ends_itself():
         assert figure.caption.endswith(f"The log ends {text} into the last bin, so that its rate is too low.")
 
 
-def test_a_last_bin_that_is_whole_has_no_remark():
-    table = records([1] * 3, [0, 5 * NS_PER_S, 10 * NS_PER_S + NS_PER_S // 10 - 1], snd_una=[0, 5, 10])
+@pytest.mark.parametrize("missing_ns", [1, 300_000])
+def test_a_last_bin_that_is_whole_has_no_remark(missing_ns):
+    table = records([1] * 3, [0, 5 * NS_PER_S, 10 * NS_PER_S + NS_PER_S // 10 - missing_ns], snd_una=[0, 5, 10])
     (figure,) = figures(table)
     assert "per bin of 100 ms" in figure.caption and "ends" not in figure.caption
 

@@ -203,7 +203,9 @@ def test_a_stop_ends_after_the_current_run_and_leaves_all_to_go_on(tmp_path: Pat
 
 def test_a_study_with_fixed_repeats_takes_no_budget(tmp_path: Path) -> None:
     run(STUDY, TEXT, tmp_path / "out", repeats=1, site=Here())
-    with pytest.raises(UsageError, match=r"has a fixed number of repeats; begin .* --until-decided"):
+    with pytest.raises(
+        UsageError, match=r"has a fixed number of repeats; begin .* lab run FILE --until-decided -o DIR"
+    ):
         resume(tmp_path / "out", more_s=10, site=Here())
 
 
@@ -245,8 +247,6 @@ def test_a_study_without_statements_shows_its_means(tmp_path: Path) -> None:
     bundle = run(study, text, tmp_path / "out", repeats=3, site=Here())
     done = in_process.parshall("lab", "resume", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    runs = len(bundle.about["plan"])
-    assert f"{runs} of {runs} runs are done; goes on in {tmp_path / 'out'}" in done.stderr.splitlines()[0]
     *lines, report = done.stdout.splitlines()
     assert report.endswith("report.html") and len(lines) == len(MEANS)
     table = bundle.table(study).filter(control="")

@@ -208,8 +208,11 @@ def test_a_forecast_beside_holds_where_an_old_one_does_not(monkeypatch: pytest.M
     assert found.inside("beside_")[0] > found.inside()[0] and found.inside()[1] == 9
     without = validation.validate(old, kinds=["poisson"], loads=[0.6], repeats=1, count=3_000)
     assert "beside_error" not in without.table().columns
+
+
+def test_a_forecast_beside_needs_three_repeats() -> None:
     with pytest.raises(UsageError, match="--repeats 2: expected 3 or more with --beside"):
-        validation.validate(old, repeats=2, beside=True)
+        validation.validate(known(), repeats=2, beside=True)
 
 
 @pytest.mark.long
@@ -230,15 +233,23 @@ def test_the_same_seed_has_the_same_states_at_every_load() -> None:
     assert np.argsort(slow[0]).tolist() == np.argsort(slow[1]).tolist()
 
 
-@pytest.mark.long
-def test_an_answer_is_where_nine_of_ten_stretches_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without noise, whose speed alone varies: the answer is that of a slow stretch."""
+def of_varying_speed() -> Calibration:
+    """Return the calibration of a machine without noise, whose speed alone varies."""
     noise = calibrating.Noise(0.0, 0.0, 0.0, 0.0, None, None)
-    calibration = known(noise=noise, send_ns=0.0, stretches=stretches(40, service=0.1, wake=0.0), queue_packets=200)
+    return known(noise=noise, send_ns=0.0, stretches=stretches(40, service=0.1, wake=0.0), queue_packets=200)
+
+
+@pytest.mark.long
+def test_an_answer_is_that_of_a_slow_stretch() -> None:
+    calibration = of_varying_speed()
     slow = np.quantile([state.service for state in states(calibration, DRAWS, 1)], CONFIDENCE)
     found, low, high = largest_load(calibration, Limits(1e-3), duration_s=0.005)
     assert found == pytest.approx(1e9 / (700 * slow), rel=0.06)
     assert low is not None and high is not None and low <= found <= high
+
+
+def test_a_plan_has_an_interval_of_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    calibration = of_varying_speed()
     monkeypatch.setattr(planning, "forecast", partial(forecast, draws=FEW_DRAWS))
     rows = {row["question"]: row for row in plan(calibration, p99_us=300.0, pps=5e5, duration_s=0.002)}
     largest, faster = list(rows.values())[:2]

@@ -311,3 +311,8 @@ def test_a_search_whose_trials_all_end_alike_says_so(has_passed):
     found = search(trial, trials=300, resolution=0.02, loss=0.0, low_pps=5_000.0, high_pps=4e6)
     assert found.pps <= max(each.sent_pps for each in found.trials)
     assert (found.pps > 0) is has_passed
+
+
+def test_a_size_below_headers_and_stamp_is_said() -> None:
+    assert Traffic(sizes="3").raised_sizes == "--sizes 3: packets have 44 bytes, those of headers and stamp"
+    assert [Traffic(sizes=sizes).raised_sizes for sizes in ("44", "64", "imix")] == [None] * 3

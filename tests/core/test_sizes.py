@@ -90,7 +90,12 @@ def test_wrong_arguments_are_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("packets", "labels"),
-    [((40, 35, 25), {"20", "50"}), ((90_000, 9000, 900, 90, 10), {"100", "10", "1", "0.1", "0.01"})],
+    [
+        ((40, 35, 25), {"30", "40"}),
+        ((60, 40), {"40", "50", "60"}),
+        ((35, 35, 30), {"30", "35"}),
+        ((90_000, 9000, 900, 90, 10), {"100", "10", "1", "0.1", "0.01"}),
+    ],
 )
 def test_the_axis_of_shares_has_several_labels(packets, labels):
     reduced = figure.reduce([(100 * (place + 1), count) for place, count in enumerate(packets)])

@@ -212,6 +212,8 @@ def test_a_study_that_is_stopped_continues_where_it_was(
     assert len(before) < PLAIN_RUNS
     done = lab("resume", out, "--json")
     assert done.returncode == 0, done.stderr
+    # What it goes on with is said at once.
+    assert f": run {len(before) + 1} of {PLAIN_RUNS}, " in done.stderr.splitlines()[0]
     assert json.loads(done.stdout)["runs"] == PLAIN_RUNS
     assert {n: (out / f"runs/{n:05}/run.json").read_bytes() for n in before} == before
     # What `doctor --clean` calls before it tries each feature, which takes seconds.

@@ -28,7 +28,7 @@ static __noinline int stall(void)
 
 """
 DATA_READY = 'SEC("tp_btf/sk_data_ready")\n'
-PASS = "static __always_inline void pass("
+PASS = "static __always_inline int pass("
 NOW = "\t\t\t__u64 now_ns = bpf_ktime_get_ns();\n"
 # Between the look at a packet and the note of its time, for which programs stop.
 CHANGES = {

@@ -469,9 +469,7 @@ def test_errors_name_the_thing_the_value_and_the_remedy(bed):
     with pytest.raises(ParshallError, match=r"setting net.ipv4.nosuch: is none of this kernel; `sysctl -a` lists them"):
         a.sysctl("net.ipv4.nosuch")
     chosen = "net.ipv4.tcp_congestion_control"
-    with pytest.raises(
-        ParshallError, match=r"to nosuch: the kernel has no such algorithm loaded; .* modprobe tcp_nosuch"
-    ):
+    with pytest.raises(ParshallError, match=r"to nosuch: the kernel has no such algorithm; .*tcp_available_congestion"):
         a.sysctl(chosen, "nosuch")
     lists = [Path(f"/proc/sys/net/ipv4/tcp_{kind}_congestion_control") for kind in ("available", "allowed")]
     available, allowed = (path.read_text().split() for path in lists)

@@ -47,7 +47,7 @@ def account_lines(account: dict[str, Any], duration_s: float | None = None) -> I
     yield f"digest    {account['digest']} (XXH3-128, seed {account['seed']}) of the planned packets"
     yield (
         f"cost      sending {account['sender_cpu_s']:.3f} CPU s, drawing {account['feeder_cpu_s']:.3f} CPU s; "
-        f"the sender looked {account['starved_runs']:,} times for packets that were not drawn yet"
+        f"the sender polled {account['starved_runs']:,} times for packets that were not drawn yet"
     )
 
 

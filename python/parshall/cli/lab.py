@@ -312,13 +312,8 @@ def _resumed(directory: Path, more_s: float, how: dict[str, Any], quiet: bool, s
     from parshall.lab import laboratory
     from parshall.lab.bundle import Bundle
 
-    opened = Bundle.open(directory)
-    study = laboratory.study_of(opened)
-    if not quiet:
-        done, planned = laboratory.number_done(opened), len(opened.about["plan"])
-        limit = f", for at most {long_time_text(more_s)} more" if more_s else ""
-        say("lab", f"{study.name}: {done} of {planned} runs are done; goes on in {directory}{limit}")
-    with _Progress(study.name, quiet) as progress:
+    study = laboratory.study_of(Bundle.open(directory))
+    with _Progress(study.name, quiet, first_line_s=0.0) as progress:
         how = how | {"progress": progress.show, "stopping": stopping}
         return laboratory.resume(directory, more_s=more_s, **how), study
 
@@ -476,13 +471,13 @@ def _open_text(statement: dict[str, Any]) -> str:
 class _Progress:
     """One line of progress on a terminal, elsewhere one a minute; a note for others while the block runs."""
 
-    def __init__(self, name: str, quiet: bool) -> None:
+    def __init__(self, name: str, quiet: bool, first_line_s: float = _LINES_S) -> None:
         self._name = name
         self._note = Note("lab")
         self._statements: list[dict[str, Any]] = []
         self._is_quiet = quiet
         self._is_shown = not quiet and sys.stderr.isatty()
-        self._next_line_s = time.monotonic() + _LINES_S
+        self._next_line_s = time.monotonic() + first_line_s
 
     def __enter__(self) -> "_Progress":
         return self

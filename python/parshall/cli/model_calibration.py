@@ -27,6 +27,7 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
     from parshall.router.calibrate import calibrate as measure
     from parshall.router.calibration import LATENCY_PARTS
     from parshall.router.setup import Setup
+    from parshall.router.traffic import Traffic
 
     check_output("-o", output)
     chosen = Setup(**setup)
@@ -34,6 +35,8 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
     spread_s = workload["spread_s"]
     how_long = f"over {spread_s:g} s" if spread_s else "for about a minute"
     report_start("model calibrate", f"measuring the parameters of a router, {how_long}", quiet=quiet)
+    if raised := Traffic(sizes=workload["sizes"]).raised_sizes:
+        say("model", f"calibrate: {raised}")
     if chosen.shares_cpu:
         say("model", "calibrate: router and generator share a CPU: times include the generator's work")
     with progress_line("model", "calibrate", quiet=quiet) as show_text:

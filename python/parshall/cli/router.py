@@ -111,7 +111,7 @@ def measure_router(
         RouterTestbed(setup) as bed,
         progress_line("router", "measuring", quiet=quiet) as progress,
     ):
-        _warn(setup)
+        _warn(setup, workload, quiet)
         report_start("router", f"measuring a router, {receive}", quiet=quiet)
         capacity, beyond, text = None, None, ""
         if load is not None:
@@ -222,7 +222,7 @@ def measure_capacity(
     setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu, destinations)
     workload = Traffic(traffic, sizes=sizes, flows=flows, seed=seed)
     with exiting_on_signals(), RouterTestbed(setup) as bed:
-        _warn(setup)
+        _warn(setup, workload, quiet)
         trials_text = f"up to {many(trials, 'trial')} of {duration:g} s"
         report_start("router", f"measuring the capacity, {receive}: {trials_text}", quiet=quiet)
         with progress_line("router", "overload", quiet=quiet) as progress:
@@ -269,7 +269,9 @@ def _calibrate(bed: Any, path: Path, workload: Any) -> bool:
     return True
 
 
-def _warn(setup: Any) -> None:
+def _warn(setup: Any, workload: Any, quiet: bool) -> None:
+    if workload.raised_sizes and not quiet:
+        say("router", workload.raised_sizes)
     if setup.shares_cpu:
         say("router", f"CPU {setup.router_cpu}: runs router and generator, so latencies include the generator's work")
 

@@ -230,7 +230,7 @@ def _caption(reduced: SequenceNumbers, name: str) -> str:
         .sort("cause")
     )
     listed = ", ".join(f"{count:,} {cause}" for cause, count in causes.iter_rows())
-    again = f" Marks: {many(causes['segments'].sum(), 'retransmitted segment')} ({listed})." if listed else ""
+    again = f" Marks: {many(int(causes['segments'].sum()), 'retransmitted segment')} ({listed})." if listed else ""
     return (
         f"{name}: {many(reduced.packets, 'packet')} with data. Vertical line: {bars}.{again} Sequence numbers count "
         "from the first record of the flow."

@@ -62,7 +62,7 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
         "share:Q",
         title="packets (%)",
         scale=alt.Scale(type="log", nice=False, padding=6),
-        axis=alt.Axis(values=_ticks(reduced)),
+        axis=alt.Axis(values=_ticks(reduced), format="~g"),
     )
     tooltip = ["origin:N", "size_bytes:Q", "share:Q", "rank:Q"]
 
@@ -102,9 +102,11 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
 
 
 def _ticks(reduced: pl.DataFrame) -> list[float]:
-    """Return the marks of the axis of shares: powers of ten, and steps between them where there would be few."""
-    powers = [10.0**power for power in range(2, -7, -1)]
-    low, high = (float(value or 1) for value in (reduced["share"].min(), reduced["share"].max()))
-    if sum(low <= power <= high for power in powers) > 2:
-        return powers
-    return [step * power for power in powers for step in (1, 2, 5)]
+    """Return the marks of the axis of shares: powers of ten, and more where there would be few."""
+    shares = reduced["share"].to_numpy()
+    low, high = float(shares.min()), float(shares.max())
+    for steps in ((1,), (1, 2, 5), range(1, 10)):
+        marks = [step * 10.0**power for power in range(2, -7, -1) for step in steps]
+        if sum(low <= mark <= high for mark in marks) >= 2:
+            return marks
+    return sorted({low, high})

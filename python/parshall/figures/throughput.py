@@ -95,7 +95,11 @@ def draw(
     measures = " or ".join(sorted(reduced["measure"].unique())) if total_bytes else "moved"
     # Where logs share an axis, it may be longer than this one.
     last_share = 1.0 if reduction.end_ns is None else bins.share_until(reduction.end_ns)
-    last = f" The log ends {last_share:.0%} into the last bin, so that its rate is too low." if last_share < 1 else ""
+    last = (
+        f" The log ends {last_share:.0%} into the last bin, so that its rate is too low."
+        if round(last_share, 2) < 1
+        else ""
+    )
     caption = (
         f"Payload {measures} per bin of {bins.width_text}, retransmissions not counted twice; "
         f"{total_bytes / 1e6:,.1f} MB of {moved}.{legend.colour_note}{last}"

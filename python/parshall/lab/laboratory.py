@@ -236,11 +236,10 @@ def resume(
         raise UsageError(f"{directory}: ran on real hosts; name their file with --hosts")
     if more_s and not bundle.about.get("budget_s"):
         # Its verdicts were seen: with more blocks until they change, they would be wrong more often than they say.
-        study = bundle.about["study"] if bundle.about.get("is_built_in") else "FILE"
-        raise UsageError(
-            f"--budget: {directory} has a fixed number of repeats; begin a study that goes on until it is decided: "
-            f"parshall lab run {study} --until-decided"
-        )
+        name = bundle.about["study"] if bundle.about.get("is_built_in") else "FILE"
+        again = f"begin one that goes on until it is decided: parshall lab run {name} --until-decided -o DIR"
+        remedy = again if study_of(bundle).statements else "leave it out"
+        raise UsageError(f"--budget: {directory} has a fixed number of repeats; {remedy}")
     if more_s:
         bundle.about["budget_s"] = bundle.about.get("spent_s", 0.0) + more_s
     return _Runner(bundle, study_of(bundle), site or TestbedSite(), stops_on_failure, progress, stopping).run()

@@ -82,11 +82,15 @@ class Traffic:
         if not 1 <= self.flows <= 250:
             raise UsageError(f"--flows {self.flows}: expected 1 to 250")
         # Here, since the generator would name an interface of the testbed, which is none of the user's.
-        if self.sizes.isdecimal() and not _LEAST_BYTES <= int(self.sizes) <= MTU_BYTES:
-            raise UsageError(
-                f"--sizes {self.sizes}: packets of the testbed have {_LEAST_BYTES} bytes (headers and stamp) "
-                f"to {MTU_BYTES}"
-            )
+        if self.sizes.isdecimal() and int(self.sizes) > MTU_BYTES:
+            raise UsageError(f"--sizes {self.sizes}: links of the testbed take packets of at most {MTU_BYTES} bytes")
+
+    @property
+    def raised_sizes(self) -> str | None:
+        """What is said of sizes that are too small for headers and stamp; None where none is known to be."""
+        if not self.sizes.isdecimal() or int(self.sizes) >= _LEAST_BYTES:
+            return None
+        return f"--sizes {self.sizes}: packets have {_LEAST_BYTES} bytes, those of headers and stamp"
 
     @property
     def gap(self) -> str:

@@ -228,7 +228,7 @@ class Host:
                 return path.read_text().strip()
         except OSError as error:
             assignment = "" if value is None else f" to {value}"
-            raise ParshallError(f"host {self.name}: setting {name}{assignment}: {_why(path, value, error)}") from error
+            raise ParshallError(f"host {self.name}: setting {name}{assignment}: {_why(name, value, error)}") from error
 
     def route(self, destination: str, gateway: str) -> None:
         """Add a route, for testbeds with hosts that forward (``net.ipv4.ip_forward``).
@@ -278,14 +278,14 @@ def _on_cpu(cpu: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _why(path: Path, value: object, error: OSError) -> str | None:
+def _why(name: str, value: object, error: OSError) -> str | None:
     """Return why a setting cannot be read or changed, with the remedy."""
     # The kernel has one list of algorithms for all namespaces, and another of those that other namespaces may choose.
-    if path.name == "tcp_congestion_control" and value is not None:
+    if name == "net.ipv4.tcp_congestion_control" and value is not None:
         if error.errno == errno.ENOENT:
-            return f"the kernel has no such algorithm loaded; load it: modprobe tcp_{value}"
+            return "the kernel has no such algorithm; `sysctl net.ipv4.tcp_available_congestion_control` lists them"
         if error.errno == errno.EPERM:
-            name = "net.ipv4.tcp_allowed_congestion_control"
-            allowed = (Path("/proc/sys") / name.replace(".", "/")).read_text().strip()
-            return f"not allowed in namespaces on this machine; allow it: sysctl -w {name}='{allowed} {value}'"
+            list_name = "net.ipv4.tcp_allowed_congestion_control"
+            allowed = (Path("/proc/sys") / list_name.replace(".", "/")).read_text().strip()
+            return f"not allowed in namespaces on this machine; allow it: sysctl -w {list_name}='{allowed} {value}'"
     return "is none of this kernel; `sysctl -a` lists them" if error.errno == errno.ENOENT else error.strerror
