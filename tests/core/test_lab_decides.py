@@ -115,6 +115,12 @@ def test_a_study_goes_on_with_what_is_open_only_and_ends_when_nothing_is(tmp_pat
     twice, equal, captured = evaluation["statements"]
     assert (twice["is_same"], twice["blocks"]) == (True, LOOKS[0])
     assert equal["is_same"] is True and equal["blocks"] in LOOKS[:4]
+    # Levels that were no longer needed lack no runs.
+    assert "miss a half" not in f"{twice['measured']} {captured['measured']}"
+    assert (
+        "miss a half"
+        not in evaluate(bundle, replace(study, statements=[judged("twice", 1)]))["statements"][0]["measured"]
+    )
     # The first blocks have every level, later ones what decides the open statement.
     blocks = levels_by_block(bundle)
     assert all(blocks[number] == set(MEANS) for number in range(LOOKS[0]))

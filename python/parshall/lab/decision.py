@@ -95,12 +95,9 @@ def _matching(conditions: list[Any], levels: list[Level]) -> list[Level]:
 
 
 def _more_blocks(row: dict[str, Any], blocks: int) -> int:
-    """Return about how many more blocks decide a statement: an interval narrows with the root of their number."""
-    low, high, limit = (row[name] for name in ("low", "high", "limit"))
-    if low is None or limit is None:
+    """Return about how many more blocks decide a statement."""
+    if row["low"] is None:
         return LOOKS[-1] - blocks
-    half, centre = (high - low) / 2, abs(high + low) / 2
-    # It excludes 0, or lies within the limit; or, of a mean, excludes the limit.
-    distance = max(centre, limit - centre, abs((high + low) / 2 - limit) if low <= limit <= high else 0.0)
-    needed = blocks * (half / distance) ** 2 if distance > 0 else math.inf
-    return max(1, math.ceil(min(needed, 100 * LOOKS[-1])) - blocks)
+    # What is infinite is null in what a bundle has.
+    times = math.inf if row["needed"] is None else row["needed"]
+    return max(1, math.ceil(min(blocks * times, 100 * LOOKS[-1])) - blocks)

@@ -301,6 +301,8 @@ class Finding:
         What it is held against: the smallest change that matters, or a limit of a mean.
     unit : str
         The unit of these three; of ratios, percent of the value before.
+    needed : float, optional
+        About how many times as many runs would decide it, by the width of the interval; infinite where no width would.
     """
 
     measured: str
@@ -311,11 +313,16 @@ class Finding:
     high: float | None = None
     limit: float | None = None
     unit: str = ""
+    needed: float | None = None
 
     @property
     def sentence(self) -> str:
         """What was measured, as a sentence."""
         return f"{self.measured[:1].upper()}{self.measured[1:]}."
+
+    def without_verdict(self, why: str) -> "Finding":
+        """Return the same measurement where it answers no question of the document, whatever it is."""
+        return replace(self, is_same=None, is_open=False, reason=why)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The runs of a bundle as a table, and the questions that findings ask of it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -113,7 +114,7 @@ class Table:
         frame : polars.DataFrame
             One row a block or a cycle of it: ``session``, ``repeat``, ``before``, ``after``; in their order.
         missing : int
-            Pairs that were planned and have one half only.
+            Pairs of which both halves ran and one has no value: it failed, or lacks the measure.
         """
         switched = {name for name in {*before, *after} if _values(before.get(name)) != _values(after.get(name))}
         unit = [*BLOCK, "cycle"] if switched <= {*self.study.switched} else [*BLOCK]
@@ -124,7 +125,8 @@ class Table:
         mean = pl.col("value").log().mean().exp() if is_positive else pl.col("value").mean()
         one, other = (half.group_by(keys).agg(mean) for half in done)
         pairs = one.join(other, on=keys, suffix="_after", nulls_equal=True)
-        count = pl.concat(half.select(keys) for half in planned).unique().height
+        # Once a study looks at its statements, it runs only the levels that these need: such pairs lack no half.
+        count = planned[0].join(planned[1], on=keys, how="semi", nulls_equal=True).select(keys).unique().height
         of_units = pairs.group_by(unit).agg(
             before=mean,
             after=pl.col("value_after").log().mean().exp() if is_positive else pl.col("value_after").mean(),
@@ -225,7 +227,7 @@ class Table:
         unit = self.study.measure(measure).unit
         points = "point" if margin == 1 else "points"
         limit = f"{100 * margin:g} %" if found.is_ratio else f"{margin:g} {points if unit == '%' else unit}".rstrip()
-        text = f"{self._told(measure, found, form, what)}; counted as a change from {limit} on"
+        text = f"{self._told(measure, found, form, what)}; {rule(limit, wants, allows_fall=allows_fall)}"
         return verdict(found, wants, margin=margin, text=text, reason=reason, allows_fall=allows_fall)
 
     def _told(self, measure: str, found: Comparison, form: str, what: str) -> str:
@@ -274,9 +276,12 @@ class Table:
         if found.end is not None:
             return replace(finding, reason=_at_the_end(found))
         is_outside = found.high < low or found.low > high
+        start, end, lower, upper = _evenly(found, found.low, found.high, low, high)
+        centre = (start + end) / 2
+        needed = times_as_many(start, end, min(abs(centre - lower), abs(centre - upper)))
         is_same = True if low <= found.low and found.high <= high else False if is_outside else None
         why = "it cannot be said yet whether it is as much" if is_same is None else "" if is_same else reason
-        return replace(finding, is_same=is_same, reason=why, is_open=is_same is None)
+        return replace(finding, is_same=is_same, reason=why, is_open=is_same is None, needed=needed)
 
     def judge_mean(
         self, measure: str, level: Condition, limit: float, wants: int, *, text: str, reason: str = ""
@@ -300,11 +305,35 @@ class Table:
         why = "" if sign == wants else reason if sign else unknown
         is_open = not sign and frame.height > 0
         finding = Finding(text, sign == wants if sign else None, why, is_open=is_open)
-        return replace(finding, low=low, high=high, limit=limit, unit=unit) if frame.height > 1 else finding
+        if frame.height < 2:
+            return finding
+        needed = times_as_many(low, high, abs((low + high) / 2 - limit))
+        return replace(finding, low=low, high=high, limit=limit, unit=unit, needed=needed)
 
     def levels(self, factor: str, **levels: Any) -> list[Any]:
         """Return the values of a factor that ran, sorted."""
         return sorted(self.where(**levels)[factor].drop_nulls().unique().to_list())
+
+
+def rule(limit: str, wants: int, *, allows_fall: bool = False) -> str:
+    """Return in words what `verdict` counts as a change, with the smallest one that matters."""
+    if wants:
+        return f"the direction counts, but a change that surely is less than {limit} is none"
+    return f"counted as a {'rise' if allows_fall else 'change'} from {limit} on"
+
+
+def times_as_many(low: float, high: float, distance: float) -> float:
+    """Return how many times as many runs make an interval so narrow that its half is a distance.
+
+    An interval narrows with the root of the number of runs, and its centre is taken to stay.
+    """
+    half = (high - low) / 2
+    return (half / distance) ** 2 if distance > 0 and math.isfinite(half) else math.inf
+
+
+def _evenly(found: Comparison, *changes: float) -> list[float]:
+    """Return changes on the scale on which the interval of a comparison has its centre in the middle."""
+    return [(math.log1p(each) if each > -1 else -math.inf) if found.is_ratio else each for each in changes]
 
 
 def verdict(
@@ -315,7 +344,12 @@ def verdict(
     finding = Finding(text, None, low=scale * found.low, high=scale * found.high, limit=scale * margin, unit=unit)
     if found.end is not None:
         return replace(finding, reason=_at_the_end(found))
+    low, high, fall, rise = _evenly(found, found.low, found.high, -margin, margin)
+    centre = (low + high) / 2
+    inside = min(rise - centre, centre - fall)
     if wants:
+        # Without 0, or within the margin.
+        distance = max(abs(centre), inside)
         # What is known to be small differs less than matters, whatever its sign.
         is_small = found.is_within(margin)
         is_same = False if is_small else True if found.sign == wants else False if found.sign else None
@@ -323,13 +357,16 @@ def verdict(
             reason = f"less than {scale * margin:g} {unit} matters: it is hardly a difference"
         unknown = "no difference can be distinguished yet"
     elif allows_fall:
+        distance = abs(centre - rise)
         is_same = True if found.high < margin else False if found.low > margin else None
         unknown = f"it may still rise by {scale * margin:g} {unit}".rstrip()
     else:
+        distance = abs(inside)
         is_same = True if found.is_within(margin) else False if found.is_beyond(margin) else None
         unknown = f"it cannot be said yet whether they differ by {scale * margin:g} {unit}".rstrip()
     why = unknown if is_same is None else "" if is_same else reason
-    return replace(finding, is_same=is_same, reason=why, is_open=is_same is None)
+    needed = times_as_many(low, high, distance)
+    return replace(finding, is_same=is_same, reason=why, is_open=is_same is None, needed=needed)
 
 
 def _at_the_end(found: Comparison) -> str:

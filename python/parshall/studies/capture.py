@@ -137,8 +137,11 @@ def with_rates(found: Finding, table: Table, before: Level, after: Level) -> Fin
     """Add what gets through: the generator shares the CPUs, so work for packets may slow it in place of losing them."""
     if found.low is None:
         return found
-    rates = [table.mean("captured_kpps", **level) for level in (before, after)]
-    return replace(found, measured=f"{found.measured}; {rates[0]:,.0f} and {rates[1]:,.0f} kpps captured")
+    rates = " and ".join(
+        f"{table.mean('captured_kpps', **level):,.0f} of {table.mean('offered_kpps', **level):,.0f}"
+        for level in (before, after)
+    )
+    return replace(found, measured=f"{found.measured}; {rates} kpps captured")
 
 
 def compared(measure: str, before: Level, after: Level, wants: int, reason: str = "", allows_fall: bool = False):
@@ -203,16 +206,17 @@ def losses_begin(table: Table) -> Finding:
     At full speed the thesis saw no gain either (section 6.3.1).
     """
     found = [saturation(*each)(table) for each in ((SOCKET, SMALL), (SOCKET, LARGE), (MAPPED, LARGE), (RING, LARGE))]
+    levels = [level_of(PLAIN, SOCKET, buffer, gap=HIGH) for buffer in (SMALL, LARGE)]
     finding = table.judge(
         "captured",
-        level_of(PLAIN, SOCKET, SMALL, gap=HIGH),
-        level_of(PLAIN, SOCKET, LARGE, gap=HIGH),
+        *levels,
         1,
         margin=1.0,
         form=".1f",
         what=f"captured with a gap of {HIGH:,} ns, socket, {SMALL} -> {LARGE}",
         reason="the larger buffer does not help at this rate",
     )
+    finding = with_rates(finding, table, *levels)
     return replace(finding, measured="; ".join([*(text for _, text in found), finding.measured]))
 
 
@@ -273,7 +277,7 @@ def pipe(table: Table) -> Finding:
     """A pipe to gzip beside zlib, which nothing here can judge."""
     found = compared("captured", level_of("zlib 3"), level_of(PIPE), 0)(table)
     why = "gzip and the capture share the CPU of the sniffer here; the thesis had a second processor for gzip"
-    return found if found.low is None else replace(found, is_same=None, is_open=False, reason=why)
+    return found if found.low is None else found.without_verdict(why)
 
 
 fewer_copies = compared("cpu", level_of("25 copies"), level_of("50 copies"), 1, "as much of the CPU is taken")

@@ -8,7 +8,7 @@ from parshall.lab import Figure, Finding, Measure, Published, Setting, Statement
 from parshall.lab.programs import PARSHALL
 from parshall.lab.run import Run
 from parshall.lab.study import Level, Program
-from parshall.lab.table import BLOCK, verdict
+from parshall.lab.table import BLOCK, rule, verdict
 from parshall.studies.thesis import (
     SENDER,
     SNIFFER,
@@ -179,8 +179,8 @@ def filtered(table: Table) -> Finding:
     change, low, high = (f"{100 * each:+.1f}" for each in (found.change, found.low, found.high))
     text = (
         f"with a filter each, {SIX['applications']} applications get {found.before:.1%} of what they get without on "
-        f"sockets, and {found.after:.1%} on the ring: {change} % ({table.interval} {low} to {high} %); counted as a "
-        "change from 10 % on"
+        f"sockets, and {found.after:.1%} on the ring: {change} % ({table.interval} {low} to {high} %); "
+        f"{rule('10 %', 1)}"
     )
     return verdict(found, 1, margin=0.1, text=text, reason="filters cost the ring as much as sockets")
 

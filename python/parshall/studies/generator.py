@@ -3,7 +3,6 @@
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 
 import polars as pl
 
@@ -91,7 +90,7 @@ def common(table: Table) -> Finding:
     text = f"{text} {table.mean('most_frequent_3', **level):.0f} %"
     found = table.judge_mean("most_frequent_3", level, 55.0, 1, text=text)
     why = "the generator draws from these shares, so that it holds by construction"
-    return replace(found, is_same=None, is_open=False, reason=why)
+    return found.without_verdict(why)
 
 
 def most_frequent(count: int) -> Callable[[Run], float | None]:

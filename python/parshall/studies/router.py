@@ -13,7 +13,7 @@ from parshall.lab import Figure, Finding, Host, Measure, Program, Setting, State
 from parshall.lab.programs import PARSHALL
 from parshall.lab.run import Run
 from parshall.lab.study import WORKLOAD, Level
-from parshall.lab.table import BLOCK, verdict
+from parshall.lab.table import BLOCK, rule, times_as_many, verdict
 from parshall.router.calibration import Calibration
 from parshall.router.gateway_network import gateway, services
 from parshall.router.network import calibrated
@@ -481,28 +481,13 @@ def compared(
 ) -> Callable[[Table], Finding]:
     """Return the check that a measure at a level over that at the default level, with `base`, lies within bounds."""
     what = ", ".join(f"{name} {(DEFAULT | base)[name]} -> {value}" for name, value in after.items())
+    levels = DEFAULT | base, DEFAULT | base | after
 
     def check(table: Table) -> Finding:
-        levels = DEFAULT | base, DEFAULT | base | after
-        found = table.compare(measure, *levels)
-        if found is None:
-            return table.not_often_enough(*levels)
-        is_same = within((1 + found.low, 1 + found.high), low, high)
-        why = "the interval does not decide" if is_same is None else "" if is_same else reason
-        limits = {"low": 100 * found.low, "high": 100 * found.high, "unit": "%"}
-        bounds = f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %" if low else f"{100 * (high - 1):+.0f} % or less"
-        title = table.study.measure(measure).title
-        text = f"{title}, {what}: {table.words(measure, found)}; counted as such from {bounds}"
-        return replace(Finding(text, is_same, why, is_open=is_same is None), **limits)
+        text = f"{table.study.measure(measure).title}, {what}"
+        return table.judge_range(measure, *levels, low - 1, high - 1, what=text, reason=reason)
 
     return check
-
-
-def within(interval: tuple[float, float], low: float, high: float) -> bool | None:
-    """Whether an interval lies within bounds; None when that cannot be told."""
-    if low <= interval[0] and interval[1] <= high:
-        return True
-    return False if interval[1] < low or interval[0] > high else None
 
 
 def is_minor(table: Table) -> Finding:
@@ -528,6 +513,7 @@ def by_network(table: Table) -> Finding:
     if errors is None:
         return Finding(text, None, "one run does not decide", is_open=True)
     text += f"; its error instead of the single queue's: {table.words('queue_error', errors, ',.0f')}"
+    text = f"{text}; {rule('10 %', -1)}"
     return verdict(errors, -1, margin=0.1, text=text, reason="its errors are not smaller")
 
 
@@ -570,7 +556,8 @@ def by_overload(table: Table) -> Finding:
     is_same = True if low > 50 else False if high < 50 else None
     why = "" if is_same else "most runs do not starve" if is_same is False else "it cannot be said yet whether most do"
     finding = Finding(text, is_same, why, is_open=is_same is None)
-    return replace(finding, low=low, high=high, limit=50.0, unit="% of runs")
+    needed = times_as_many(low, high, abs((low + high) / 2 - 50))
+    return replace(finding, low=low, high=high, limit=50.0, unit="% of runs", needed=needed)
 
 
 study = Study(

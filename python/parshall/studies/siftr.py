@@ -148,7 +148,9 @@ def granularity(table: Table) -> Finding:
     )
     last = table.levels("ppl", logging="sender")[-1]
     rare, _ = table.change("throughput", EVERY, {**EVERY, "ppl": last})
-    return replace(found, measured=f"{found.measured}; then every {last}th: {rare}")
+    alone, _ = table.change("throughput", {"logging": "attached", "flows": 1}, EVERY)
+    text = f"{found.measured}; instead of hooks that log nothing: {alone}; every {last}th packet instead: {rare}"
+    return replace(found, measured=text)
 
 
 def knee(table: Table) -> Finding:
@@ -176,7 +178,9 @@ def knee(table: Table) -> Finding:
     why = (
         "logging every packet costs too little here to have a knee" if is_small else "it may cost too little for a knee"
     )
-    return replace(found, is_same=None, reason=why, is_open=not is_small)
+    # What logging every packet costs comes first.
+    needed = verdict(cost, 0, margin=SMALL, text="", allows_fall=True).needed
+    return replace(found, is_same=None, reason=why, is_open=not is_small, needed=needed)
 
 
 def many_flows(table: Table) -> Finding:
@@ -185,7 +189,7 @@ def many_flows(table: Table) -> Finding:
     text = f"{level['flows']} flows, every packet logged: {table.mean('throughput', **level):,.0f} Mbit/s"
     found = table.judge_mean("throughput", level, TESTBED_1_LOGGED, 1, text=text)
     why = "a bound that any machine of today keeps says nothing of the log: Figure 5 asks what it costs"
-    return replace(found, is_same=None, is_open=False, reason=why)
+    return found.without_verdict(why)
 
 
 def coupling(table: Table) -> Finding:
@@ -249,7 +253,7 @@ def ends(table: Table) -> Finding:
     finding = verdict(found, 1, margin=SMALL, text=text)
     # Whatever is cheaper here, one of them agrees.
     why = "the two testbeds contradict each other: no end is the cheaper one of the document"
-    return replace(finding, is_same=None, is_open=False, reason=why)
+    return finding.without_verdict(why)
 
 
 study = Study(
