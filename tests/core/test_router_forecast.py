@@ -286,7 +286,7 @@ def test_a_stretch_that_a_stall_takes_has_no_latency(monkeypatch: pytest.MonkeyP
     assert nothing.any() and not nothing.all()
     assert found.holding(Limits(1.0, 1e9))[0] == (~nothing).sum()
     monkeypatch.setattr(planning, "forecast", partial(forecast, draws=FEW_DRAWS))
-    rows = plan(calibration, pps=1e5, loss=0.8, duration_s=0.01)
+    rows = plan(calibration, pps=1e5, loss=0.8, duration_s=0.005)
     json.dumps(rows, allow_nan=False)
     (p99,) = (row for row in rows if row["question"].startswith("latency p99"))
     assert p99["high"] is None and p99["low"] is not None

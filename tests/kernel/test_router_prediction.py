@@ -203,14 +203,17 @@ def test_a_killed_calibration_leaves_the_old_file_and_what_it_made_is_removed(tm
     assert not owned_by(program.pid)
 
 
-def test_a_calibration_that_is_refused_writes_no_file(monkeypatch, tmp_path):
+def test_a_calibration_that_is_refused_writes_no_file(monkeypatch, tmp_path, capfd):
     def refuse(*arguments, **options):
         raise ParshallError("calibration: too few packets")
 
     monkeypatch.setattr(calibrating, "calibrate", refuse)
     with pytest.raises(ParshallError, match="too few packets"):
-        model_calibration.calibrate(tmp_path / "here.toml", {}, {"spread_s": 0.0}, quiet=False, as_json=False)
+        model_calibration.calibrate(
+            tmp_path / "here.toml", {}, {"spread_s": 0.0, "sizes": "40"}, quiet=False, as_json=False
+        )
     assert list(tmp_path.iterdir()) == []
+    assert "calibrate: --sizes 40: packets have 44 bytes" in capfd.readouterr().err
 
 
 def test_a_router_with_one_cpu_is_warned_of(tmp_path):
