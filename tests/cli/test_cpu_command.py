@@ -76,10 +76,11 @@ def test_trim_ignores_lines_of_cpus_and_programs(tmp_path, machine):
     assert run("-a", "trim", str(full)).stdout == run("-a", "trim", str(plain)).stdout != ""
 
 
-def test_a_time_without_a_tick_is_not_called_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [(), ("-q",)])
+def test_a_time_without_a_tick_is_not_called_idle(monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
     still = {"cpu": (7,) * 8, "cpu0": (7,) * 8}
     monkeypatch.setattr(instrument, "read_ticks", lambda: still)
-    answer = parshall("cpu", "-d", "50ms", "--interval", "20ms")
+    answer = parshall("cpu", "-d", "50ms", "--interval", "20ms", *options)
     assert answer.returncode == 0
     assert "nothing was measured: the kernel counted no time of the CPUs" in answer.stderr
     assert "never below" not in answer.stderr

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,19 @@ def test_long_commands_show_what_they_do_on_a_terminal_only(
     if is_terminal:
         # What stays is clean.
         assert "\r\x1b[K" in stream.getvalue().rpartition(what)[2]
+
+
+def test_long_commands_say_what_they_do_once_a_minute_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(messages, "LINES_S", 0.01)
+    said: list[str] = []
+
+    def has_said(what: str) -> bool:
+        said.extend(capsys.readouterr().err.splitlines())
+        return any(re.fullmatch(rf"parshall: router: {what}, 0 s", line) for line in said)
+
+    with messages.progress_line("router", "measuring") as change:
+        until("the first text is said", lambda: has_said("measuring"))
+        change("overload")
+        until("the other text is said", lambda: has_said("overload"))

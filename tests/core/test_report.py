@@ -391,14 +391,16 @@ def test_the_page_lists_listeners_that_had_no_room(tmp_path):
 def test_the_page_says_how_each_flow_ended(tmp_path):
     unknown = dict.fromkeys(("ending", "fin_sent", "fin_received"))
     flows = [
-        flow_row(1, 1, ending="aborted", fin_sent=False, fin_received=True),
+        flow_row(1, 1, ending="aborted", fin_sent=False, fin_received=True, socket_cookie=9),
         flow_row(2, 1, ending="open", fin_sent=False, fin_received=True),
         flow_row(3, 1, **unknown),
+        # A listener whose queue is full refuses the SYN: no socket comes of it.
+        flow_row(4, 1, ending="open", fin_sent=False, fin_received=False, passive=True, socket_cookie=0),
     ]
-    log = log_of(records([1, 2, 3], [0, 1, 2]), flows=pa.Table.from_pylist(flows))
+    log = log_of(records([1, 2, 3, 4], [0, 1, 2, 3]), flows=pa.Table.from_pylist(flows))
     page = write_report({"log": log}, tmp_path, "t", images=False).read_text()
     cells = re.findall(r'data-label="ended by">([^<]*)</td>', page)
-    assert cells == ["aborted here", "still open, FIN from the peer", UNKNOWN]
+    assert cells == ["aborted here", "still open, FIN from the peer", UNKNOWN, "handshake not completed"]
     # Logs of older versions lack the column.
     page = write_report({"log": log_of(records([1], [0]))}, tmp_path, "t", images=False).read_text()
     assert re.findall(r'data-label="ended by">([^<]*)</td>', page) == [UNKNOWN]

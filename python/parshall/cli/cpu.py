@@ -66,7 +66,7 @@ def command(
                 "trim: expected one FILE, the output of parshall cpu or cpusage; options stand before trim: "
                 "parshall cpu --json trim FILE"
             )
-        return _trim(Path(cmd[1]), limit, quiet, as_json)
+        return _trim(Path(cmd[1]), limit, as_json)
     with _opened(output) as (out, commit):
         return _profile(out, commit, cmd, interval, limit, duration, per_cpu, hooks, machine, quiet, as_json)
 
@@ -81,14 +81,14 @@ def _opened(path: Path | None) -> Iterator[tuple[IO[Any], Callable[[], None]]]:
         yield opened
 
 
-def _trim(path: Path, limit: float, quiet: bool, as_json: bool) -> int:
+def _trim(path: Path, limit: float, as_json: bool) -> int:
     lines, usages = cpu.read_profile(path)
     stretch = cpu.summarise(usages, limit)
     if as_json:
         print(json.dumps({"lines": len(lines), "summary": _summary(stretch, len(usages[0]))}))
         return 0
     show(*lines, *cpu.summary_lines(usages, limit))
-    if not stretch and not quiet:
+    if not stretch:
         say("cpu", f"{path}: idle was never below {limit:g} %, so there is no average; raise --limit")
     return 0
 
@@ -147,7 +147,7 @@ def _profile(
             report["hooks"] = [asdict(hook) for hook in hook_list]
         print(json.dumps(report), file=out)
     else:
-        _print_summary(out, stretch.summary, machine, limit, quiet, is_empty=not profile.lines)
+        _print_summary(out, stretch.summary, machine, limit, is_empty=not profile.lines)
         for hook in hook_list:
             show(cpu.hook_line(hook), file=out)
         if hooks and not hook_list:
@@ -201,13 +201,14 @@ def _print_line(out: IO[Any], profile: cpu.Profile, line: cpu.Usage, per_cpu: bo
 
 
 def _print_summary(
-    out: IO[Any], summary: cpu.Summary | None, machine: bool, limit: float, quiet: bool, *, is_empty: bool = False
+    out: IO[Any], summary: cpu.Summary | None, machine: bool, limit: float, *, is_empty: bool = False
 ) -> None:
     show("---Summary---", file=out)
     if summary is None:
-        if not quiet and is_empty:
+        # A summary without a line needs its reason, under -q, too.
+        if is_empty:
             say("cpu", "nothing was measured: the kernel counted no time of the CPUs meanwhile; measure for longer")
-        elif not quiet:
+        else:
             say("cpu", f"idle was never below {limit:g} %; see --limit and --all")
         return
     for name, usage in (("Min", summary.minimum), ("Max", summary.maximum), ("Avg", summary.average)):

@@ -14,7 +14,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.options import count_option, time_option
 from parshall.errors import UsageError, printable
-from parshall.host.messages import progress_line, say, show, show_paragraphs
+from parshall.host.messages import LINES_S, progress_line, say, show, show_paragraphs
 from parshall.host.quantities import long_time_text, many
 from parshall.host.running import Note
 from parshall.host.stopping import Stopping
@@ -27,8 +27,6 @@ ALL_BUDGET_S = 90 * 60.0
 _LEAST_S = 60.0
 # What a study is given in the second round, over what it asks for: an estimate from few blocks is often too short.
 _MARGIN = 1.25
-# Of a file or a pipe a line of progress, at most.
-_LINES_S = 60.0
 # Lines of a study without statements; its report has all.
 _SUMMARIES_MAX = 40
 # What is shown of a statement.
@@ -471,7 +469,7 @@ def _open_text(statement: dict[str, Any]) -> str:
 class _Progress:
     """One line of progress on a terminal, elsewhere one a minute; a note for others while the block runs."""
 
-    def __init__(self, name: str, quiet: bool, first_line_s: float = _LINES_S) -> None:
+    def __init__(self, name: str, quiet: bool, first_line_s: float = LINES_S) -> None:
         self._name = name
         self._note = Note("lab")
         self._statements: list[dict[str, Any]] = []
@@ -499,7 +497,7 @@ class _Progress:
         self._note.write(text, self._statements)
         if not self._is_shown:
             if not self._is_quiet and time.monotonic() >= self._next_line_s:
-                self._next_line_s = time.monotonic() + _LINES_S
+                self._next_line_s = time.monotonic() + LINES_S
                 say("lab", text)
             return
         line = printable(text)[: shutil.get_terminal_size().columns - 1]

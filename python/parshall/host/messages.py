@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _CLEAR = "\r\x1b[K"
 # What takes longer says what it does, as often.
 _SILENT_S = 1.0
+# Without a terminal, a line as often.
+LINES_S = 60.0
 _IS_LINE_SHOWN = threading.Event()
 
 
@@ -50,26 +52,48 @@ def report_start(command: str, what: str, *, quiet: bool) -> None:
 
 @contextlib.contextmanager
 def progress_line(command: str, what: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """While entered, show on one line what is done and for how long, if standard error is a terminal.
+    """While entered, show on one line what is done and for how long; without a terminal, on a line a minute.
 
-    The line comes after a second, or with another text, and goes at the end. Yields a function that takes the text.
-    What it says is a note for others, too.
+    The line of a terminal comes after a second, or with another text, and goes at the end. Yields a function that takes
+    the text. What it says is a note for others, too.
     """
     # The help text needs messages, and no notes.
     from parshall.host.running import Note
 
     with Note(command) as note:
         note.write(what)
-        if quiet or not sys.stderr.isatty():
+        if quiet:
             yield note.write
             return
-        with _line(command, what) as change:
+        with _line(command, what) if sys.stderr.isatty() else _lines(command, what) as change:
 
             def change_both(text: str) -> None:
                 note.write(text)
                 change(text)
 
             yield change_both
+
+
+@contextlib.contextmanager
+def _lines(command: str, what: str) -> Iterator[Callable[[str], None]]:
+    """As `progress_line`, elsewhere: logs of scripts, and pipes."""
+    text, ended, began_s = what, threading.Event(), time.monotonic()
+
+    def say_until_end() -> None:
+        while not ended.wait(LINES_S):
+            say(command, f"{text}, {time.monotonic() - began_s:.0f} s")
+
+    def change(another: str) -> None:
+        nonlocal text
+        text = another
+
+    saying = threading.Thread(target=say_until_end, name="progress", daemon=True)
+    saying.start()
+    try:
+        yield change
+    finally:
+        ended.set()
+        saying.join()
 
 
 @contextlib.contextmanager
