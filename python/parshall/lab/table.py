@@ -114,7 +114,7 @@ class Table:
         frame : polars.DataFrame
             One row a block or a cycle of it: ``session``, ``repeat``, ``before``, ``after``; in their order.
         missing : int
-            Pairs of which both halves ran and one has no value: it failed, or lacks the measure.
+            Pairs that lack a half, where both were planned: it failed, lacks the measure, or ran in another session.
         """
         switched = {name for name in {*before, *after} if _values(before.get(name)) != _values(after.get(name))}
         unit = [*BLOCK, "cycle"] if switched <= {*self.study.switched} else [*BLOCK]
@@ -125,8 +125,12 @@ class Table:
         mean = pl.col("value").log().mean().exp() if is_positive else pl.col("value").mean()
         one, other = (half.group_by(keys).agg(mean) for half in done)
         pairs = one.join(other, on=keys, suffix="_after", nulls_equal=True)
-        # Once a study looks at its statements, it runs only the levels that these need: such pairs lack no half.
-        count = planned[0].join(planned[1], on=keys, how="semi", nulls_equal=True).select(keys).unique().height
+        # Once a study looks at its statements, it runs only the levels that these need: such pairs lack no half. Halves
+        # of two sessions lack one each.
+        plan = [key for key in keys if key != "session"]
+        wanted = planned[0].join(planned[1], on=plan, how="semi", nulls_equal=True).select(plan)
+        halves = pl.concat(half.select(keys) for half in planned).unique()
+        count = halves.join(wanted, on=plan, how="semi", nulls_equal=True).height
         of_units = pairs.group_by(unit).agg(
             before=mean,
             after=pl.col("value_after").log().mean().exp() if is_positive else pl.col("value_after").mean(),
