@@ -160,17 +160,18 @@ static __always_inline void begin_at_arrival(struct path_packet *packet, struct 
  */
 static __always_inline int pass(struct path_packet *packet, __u64 tag, const __u32 stage)
 {
-	if (!(packet->seen & BIT(stage))) {
-		if (!packet->is_ignored) {
-			__u64 now_ns = bpf_ktime_get_ns();
-			__u64 past_ns = now_ns - *(volatile __u64 *)&packet->time_ns;
+	int is_first = !(packet->seen & BIT(stage)), is_timed = is_first && !packet->is_ignored;
+	__u64 past_ns = 0;
 
-			if (*(volatile __u64 *)&packet->tag != tag)
-				return 0;
-			packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
-		}
+	if (is_timed)
+		past_ns = bpf_ktime_get_ns() - *(volatile __u64 *)&packet->time_ns;
+	/* What was read above may be the other packet's. */
+	if (*(volatile __u64 *)&packet->tag != tag)
+		return 0;
+	if (is_timed)
+		packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
+	if (is_first)
 		packet->seen |= BIT(stage);
-	}
 	packet->last_stage = stage;
 	return 1;
 }

@@ -20,7 +20,7 @@ import in_process
 from parshall.cli import lab as lab_command
 from parshall.errors import ParshallError, UsageError
 from parshall.host.stopping import Stopping
-from parshall.lab import Host, Measure, Program, Setting, Statement, Study, grid, laboratory
+from parshall.lab import Host, Measure, Program, Setting, Statement, Study, decision, grid, laboratory
 from parshall.lab.agent import Agent
 from parshall.lab.bundle import Bundle
 from parshall.lab.evaluation import evaluate
@@ -260,3 +260,13 @@ def test_a_study_without_statements_shows_its_means(tmp_path: Path) -> None:
         found = re.fullmatch(r"level (\w+) +time: ([\d.,]+) ms \(95 % interval .* to .*, 3 values\)", line)
         assert found and found[1] == level, line
         assert float(found[2].replace(",", "")) == pytest.approx(table.filter(level=level)["time"].mean(), rel=1e-3)
+
+
+@pytest.mark.parametrize("needed", [None, 2.0, 1e9])
+@pytest.mark.parametrize("blocks", [0, 8])
+def test_what_more_runs_would_decide_is_a_number(needed: float | None, blocks: int) -> None:
+    """An older study's own finding has an interval and does not say how many runs it needs."""
+    more = decision._more_blocks({"low": -1.0, "high": 1.0, "limit": 0.1, "needed": needed}, blocks)
+    assert 1 <= more <= 100 * LOOKS[-1]
+    if needed is None:
+        assert more == LOOKS[-1] - blocks

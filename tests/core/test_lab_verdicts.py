@@ -3,10 +3,13 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
+import polars as pl
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from parshall.lab.study import Finding
 from parshall.lab.table import Table, times_as_many, verdict
 from parshall.statistics import Comparison
 
@@ -63,7 +66,7 @@ def table_of(found: Comparison) -> Table:
 def test_an_interval_of_as_many_runs_decides_about_a_range(centre: float, half: float, is_ratio: bool) -> None:
     low, high = -0.2, 0.5
 
-    def judged(half: float) -> SimpleNamespace:
+    def judged(half: float) -> Finding:
         table = table_of(interval(centre, half, is_ratio=is_ratio))
         return table.judge_range("time", {"n": 1}, {"n": 2}, low, high)
 
@@ -72,6 +75,18 @@ def test_an_interval_of_as_many_runs_decides_about_a_range(centre: float, half: 
     assert judged(half).is_open == (needed >= 1)
     assert judged(half / math.sqrt(needed * 0.99)).is_open
     assert not judged(half / math.sqrt(needed * 1.01)).is_open
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0, 0.0, 9.0], [1.0, 0.5, 8.0, 1.5]])
+def test_a_mean_whose_interval_ends_at_zero_needs_no_more_runs_for_that(values: list[float]) -> None:
+    """The interval without that end decides how many runs are needed (Student's t, here from its table)."""
+    rows = pl.DataFrame({"time": values, "session": 0, "repeat": range(4)})
+    table = table_of(compared(0.0, 0.0, is_ratio=False))
+    table.where = lambda *_: rows  # type: ignore[method-assign]
+    mean, half = np.mean(values), 3.182 * np.std(values, ddof=1) / 2
+    found = table.judge_mean("time", {"n": 1}, 6.0, -1, text="")
+    assert found.is_open and found.low == 0.0 > mean - half
+    assert found.needed == pytest.approx((half / (6.0 - mean)) ** 2, rel=1e-3)
 
 
 def test_what_no_number_of_runs_decides_is_infinite():

@@ -396,11 +396,13 @@ def test_the_page_says_how_each_flow_ended(tmp_path):
         flow_row(3, 1, **unknown),
         # A listener whose queue is full refuses the SYN: no socket comes of it.
         flow_row(4, 1, ending="open", fin_sent=False, fin_received=False, passive=True, socket_cookie=0),
+        # The record of a connection that came of it was lost.
+        flow_row(5, 1, ending="open", fin_sent=False, fin_received=False, passive=True, socket_cookie=0, bytes_acked=9),
     ]
-    log = log_of(records([1, 2, 3, 4], [0, 1, 2, 3]), flows=pa.Table.from_pylist(flows))
+    log = log_of(records([1, 2, 3, 4, 5], [0, 1, 2, 3, 4]), flows=pa.Table.from_pylist(flows))
     page = write_report({"log": log}, tmp_path, "t", images=False).read_text()
     cells = re.findall(r'data-label="ended by">([^<]*)</td>', page)
-    assert cells == ["aborted here", "still open, FIN from the peer", UNKNOWN, "handshake not completed"]
+    assert cells == ["aborted here", "still open, FIN from the peer", UNKNOWN, "handshake not completed", "still open"]
     # Logs of older versions lack the column.
     page = write_report({"log": log_of(records([1], [0]))}, tmp_path, "t", images=False).read_text()
     assert re.findall(r'data-label="ended by">([^<]*)</td>', page) == [UNKNOWN]

@@ -316,11 +316,14 @@ def test_a_lost_retransmission_is_known_by_what_follows_it(box: MiddleBox, tmp_p
     port = next(PORTS)
     scenario = Scenario((data("drop", 100, transmissions=(1, 2)),), (), {}, (FIRST, 900))
     counted = converse(box, family, port, scenario, tmp_path / "log")
-    log, _ = check_log(tmp_path / "log")
+    log, ledger = check_log(tmp_path / "log")
+    assert total(ledger, "dropped", HOOKS) == 0, account_text(ledger)
     found = retransmissions(log, box, port)
+    assert [number for number, _, _ in found] == sent_again(box)["number"].to_list()
     check_counters(log, ours(log, port)[0]["flow"], counted)
     if not box.was_on_time(LATE_MS):
         return
+    assert counted["TcpRetransSegs"] == len(found) == 2, rows_of(log)
     came = box.log.filter(source="client", kind="data")
     _, second, third = came.filter(number=100)["time_s"]
     # On a busy host the acknowledgements come together, and all that the window permits may be sent before the first

@@ -396,7 +396,7 @@ def published(
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Show what the documents say, what was measured here, and whether the shape is the same."""
+    """Show what the documents say, what was measured here, and whether it is the same."""
     from parshall.errors import naming_damage
     from parshall.lab.report import read_evaluation
 

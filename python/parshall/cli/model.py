@@ -558,14 +558,14 @@ def _assignment(text: str, option: str) -> tuple[str, str]:
 
 @contextmanager
 def _progress(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """While entered, show on a terminal what is done; yields a function that takes how many are done, of how many."""
+    """While entered, show what is done; yields a function that takes how many are done, of how many."""
     with progress_line("model", what, quiet=quiet) as show_text:
         yield lambda done, total: show_text(f"{what}: {done} of {total}")
 
 
 @contextmanager
 def _search(what: str) -> Iterator[Callable[[float, int], None]]:
-    """While entered, show on a terminal what a search tries; yields a function that takes the value, and how many."""
+    """While entered, show what a search tries; yields a function that takes the value, and how many."""
     with progress_line("model", _SEARCHING) as show_text:
         yield lambda value, done: show_text(f"searching: {what} {value:.6g}, after {many(done, 'other')} of some 30")
 

@@ -49,7 +49,7 @@ def command(
     first log if it is yours, and otherwise, as for the study in DIR, report-DIR in the current directory. Of a store
     that `parshall tcp --ship` fills, a directory or URL, the logs of all its hosts.
     """
-    fleet = opened_fleet("report", inputs, since, until, cluster, hosts)
+    fleet = opened_fleet("report", inputs, since, until, cluster, hosts, quiet=quiet)
     if fleet is not None:
         _report_fleet(fleet, hosts, output, title, cluster, quiet, as_json)
         return

@@ -18,6 +18,8 @@ def opened_fleet(
     until: str | None,
     cluster: str | None,
     hosts: Sequence[str] | None = None,
+    *,
+    quiet: bool = False,
 ) -> "Fleet | None":
     """Return the store that the arguments name; None for anything else."""
     # As the reading of a fleet has it; that module loads slowly.
@@ -38,5 +40,5 @@ def opened_fleet(
 
     times = {"since": time_of("--since", since), "until": time_of("--until", until)}
     # A host that does not answer takes seconds.
-    with progress_line(command, "asking the store"):
+    with progress_line(command, "asking the store", quiet=quiet):
         return Fleet(stores[0], **times, hosts=hosts)

@@ -96,8 +96,8 @@ def _matching(conditions: list[Any], levels: list[Level]) -> list[Level]:
 
 def _more_blocks(row: dict[str, Any], blocks: int) -> int:
     """Return about how many more blocks decide a statement."""
-    if row["low"] is None:
+    # Nothing may be known: no interval, or one whose centre is where a verdict turns, or an older study's own finding.
+    if row["needed"] is None:
         return LOOKS[-1] - blocks
-    # What is infinite is null in what a bundle has.
-    times = math.inf if row["needed"] is None else row["needed"]
-    return max(1, math.ceil(min(blocks * times, 100 * LOOKS[-1])) - blocks)
+    needed: float = min(blocks * row["needed"], 100 * LOOKS[-1])
+    return max(1, math.ceil(needed) - blocks)

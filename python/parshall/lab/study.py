@@ -290,7 +290,7 @@ class Finding:
     measured : str
         What was found, with numbers.
     is_same : bool or None
-        Whether it has the published shape; None where this machine cannot tell.
+        Whether it is as published; None where this machine cannot tell.
     reason : str
         Why it has not, or why it cannot be told.
     is_open : bool
@@ -302,7 +302,8 @@ class Finding:
     unit : str
         The unit of these three; of ratios, percent of the value before.
     needed : float, optional
-        About how many times as many runs would decide it, by the width of the interval; infinite where no width would.
+        About how many times as many runs would decide it, by the width of the interval; infinite where no width would,
+        None where nothing is known of it.
     """
 
     measured: str
@@ -322,7 +323,7 @@ class Finding:
 
     def without_verdict(self, why: str) -> "Finding":
         """Return the same measurement where it answers no question of the document, whatever it is."""
-        return replace(self, is_same=None, is_open=False, reason=why)
+        return replace(self, is_same=None, is_open=False, reason=why, needed=None)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class Table:
         frame : polars.DataFrame
             One row a block or a cycle of it: ``session``, ``repeat``, ``before``, ``after``; in their order.
         missing : int
-            Pairs that lack a half, where both were planned: it failed, lacks the measure, or ran in another session.
+            Pairs of which both halves ran and that are none: one failed, lacks the measure, or ran in another session.
         """
         switched = {name for name in {*before, *after} if _values(before.get(name)) != _values(after.get(name))}
         unit = [*BLOCK, "cycle"] if switched <= {*self.study.switched} else [*BLOCK]
@@ -125,12 +125,9 @@ class Table:
         mean = pl.col("value").log().mean().exp() if is_positive else pl.col("value").mean()
         one, other = (half.group_by(keys).agg(mean) for half in done)
         pairs = one.join(other, on=keys, suffix="_after", nulls_equal=True)
-        # Once a study looks at its statements, it runs only the levels that these need: such pairs lack no half. Halves
-        # of two sessions lack one each.
+        # Once a study looks at its statements, it runs only the levels that these need: such pairs lack no half.
         plan = [key for key in keys if key != "session"]
-        wanted = planned[0].join(planned[1], on=plan, how="semi", nulls_equal=True).select(plan)
-        halves = pl.concat(half.select(keys) for half in planned).unique()
-        count = halves.join(wanted, on=plan, how="semi", nulls_equal=True).height
+        count = planned[0].join(planned[1], on=plan, how="semi", nulls_equal=True).select(plan).unique().height
         of_units = pairs.group_by(unit).agg(
             before=mean,
             after=pl.col("value_after").log().mean().exp() if is_positive else pl.col("value_after").mean(),
@@ -275,7 +272,10 @@ class Table:
             return self.not_often_enough(before, after)
         scale, unit = (100, "%") if found.is_ratio else (1, "")
         text = self._told(measure, found, form, what)
-        text = f"{text}; the document, as it is read here: {scale * low:g} to {scale * high:g} {unit or 'points'}"
+        most = f"{scale * high:.3g} {unit or 'points'}"
+        # Nothing falls by more than all of it.
+        bounds = f"{most} or less" if found.is_ratio and low <= -1 else f"{scale * low:.3g} to {most}"
+        text = f"{text}; the document, as it is read here: {bounds}"
         finding = Finding(text, None, low=scale * found.low, high=scale * found.high, unit=unit)
         if found.end is not None:
             return replace(finding, reason=_at_the_end(found))
@@ -295,6 +295,7 @@ class Table:
         frame = self.where(level).drop_nulls(measure).group_by(BLOCK).agg(pl.col(measure).mean())
         values = frame[measure].to_list()
         low, high = mean_interval(values, self.confidence)
+        needed = times_as_many(low, high, abs((low + high) / 2 - limit))
         # The mean of what has ends has them, too, and that of what is never negative is not, either.
         if ends := self.study.measure(measure).ends:
             low, high = max(low, min(ends)), min(high, max(ends))
@@ -311,7 +312,6 @@ class Table:
         finding = Finding(text, sign == wants if sign else None, why, is_open=is_open)
         if frame.height < 2:
             return finding
-        needed = times_as_many(low, high, abs((low + high) / 2 - limit))
         return replace(finding, low=low, high=high, limit=limit, unit=unit, needed=needed)
 
     def levels(self, factor: str, **levels: Any) -> list[Any]:

@@ -106,7 +106,7 @@ class PublishedRow(Object):
     measured: str
     """What was measured; empty: nothing."""
     is_same: bool | None
-    """Whether the shape is the same; null: open."""
+    """Whether it is the same; null: open."""
     reason: str
     """Why it is open, or not measured."""
 

@@ -347,8 +347,9 @@ _ENDINGS = {
 def _ending(row: Mapping[str, Any]) -> str | None:
     """Return how a flow ended, and which FINs were sent of one that has not; None: unknown."""
     text = _ENDINGS.get(row.get("ending") or "")
-    # What came for a listener and became no connection has no socket.
-    if row.get("ending") == "open" and row.get("passive") and row.get("socket_cookie") == 0:
+    # What came for a listener and became no connection has no socket, and moved nothing.
+    moved = any(row.get(name) for name in ("bytes_acked", "bytes_received", "fin_sent", "fin_received"))
+    if row.get("ending") == "open" and row.get("passive") and row.get("socket_cookie") == 0 and not moved:
         return "handshake not completed"
     fins = [end for end, has in (("here", row.get("fin_sent")), ("the peer", row.get("fin_received"))) if has]
     return f"{text}, FIN from {' and '.join(fins)}" if row.get("ending") == "open" and fins else text

@@ -556,7 +556,7 @@ def by_overload(table: Table) -> Finding:
     is_same = True if low > 50 else False if high < 50 else None
     why = "" if is_same else "most runs do not starve" if is_same is False else "it cannot be said yet whether most do"
     finding = Finding(text, is_same, why, is_open=is_same is None)
-    needed = times_as_many(low, high, abs((low + high) / 2 - 50))
+    needed = times_as_many(low, high, abs(100 * starved / len(shares) - 50))
     return replace(finding, low=low, high=high, limit=50.0, unit="% of runs", needed=needed)
 
 

@@ -178,9 +178,11 @@ def knee(table: Table) -> Finding:
     why = (
         "logging every packet costs too little here to have a knee" if is_small else "it may cost too little for a knee"
     )
-    # What logging every packet costs comes first.
+    if is_small:
+        return found.without_verdict(why)
+    # Both must be decided.
     needed = verdict(cost, 0, margin=SMALL, text="", allows_fall=True).needed
-    return replace(found, is_same=None, reason=why, is_open=not is_small, needed=needed)
+    return replace(found, is_same=None, reason=why, is_open=True, needed=max(needed, found.needed))
 
 
 def many_flows(table: Table) -> Finding:

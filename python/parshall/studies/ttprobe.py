@@ -26,7 +26,7 @@ from parshall.lab import (
     tcp_log,
 )
 from parshall.lab.run import Run
-from parshall.lab.table import BLOCK, verdict
+from parshall.lab.table import BLOCK, rule, verdict
 
 PORT = 5201
 POLL = [sys.executable, "-P", "-m", "parshall.lab.poll", "--port", str(PORT), "--interval", "1ms"]
@@ -170,7 +170,7 @@ def first_ms(table: Table) -> Finding:
     text = (
         f"the window changed {found.after:,.1f} times in the first {BEGINNING_MS} ms; polling shows "
         f"{found.before:,.1f} ({100 * found.change:+.0f} %, {table.interval} {least:+.0f} to {most:+.0f} %; samples "
-        "hardly can show more)"
+        f"hardly can show more); {rule('10 %', 1)}"
     )
     return verdict(found, 1, margin=0.1, text=text, reason="polling shows as many")
 
