@@ -465,6 +465,7 @@ int find_flows(struct bpf_iter__task_file *ctx)
 		return 0;
 	if (sk->__sk_common.skc_state == TCP_LISTEN) {
 		note_listener_owner(task, sk, 0);
+		tell_listener_owner(sk);
 		return 0;
 	}
 	flow = bpf_sk_storage_get(&flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);

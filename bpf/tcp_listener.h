@@ -33,6 +33,19 @@ static __noinline void note_listener_owner(struct task_struct *task, struct sock
 		owner_of(task, owner);
 }
 
+/* Packets may come before the walk does. A listener is listed before they look for its owner, so that one finds the other. */
+static __noinline void tell_listener_owner(struct sock *sk)
+{
+	struct owner *owner = bpf_sk_storage_get(&listener_owners, sk, 0, 0);
+	__u64 cookie = bpf_get_socket_cookie(sk);
+	struct tcp_listener *listener = bpf_map_lookup_elem(&listeners, &cookie);
+
+	if (!owner || !listener || listener->command[0])
+		return;
+	listener->pid = owner->pid;
+	__builtin_memcpy(listener->command, owner->command, sizeof(listener->command));
+}
+
 static __noinline void note_listener_end(const struct sock *sk)
 {
 	__u64 cookie = bpf_get_socket_cookie((void *)sk);

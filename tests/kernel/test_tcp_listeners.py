@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 from accept_queues import delayed_ends, has_queued, listener_at, overflows, queue_of, refuse_final_acks, silence
+from changed_programs import compiled
 from conversation import connection, transfer
 from ports import PORTS
 from retransmission_counters import counters
 from tcp_flow_table import retransmissions_of
 from tcp_logger import Logger, check_log
+from test_compilers import GIVEN
 
 import parshall
 from parshall.instruments.tcp import TcpLog
@@ -46,6 +48,21 @@ sys.stdin.read()
 for child in children:
     os.waitpid(child, 0)
 """
+
+BEGIN = "/* When the log begins: finds the connections"
+IS_OVER = """static long is_over(__u64 step, void *until_ns) { return bpf_ktime_get_ns() > *(__u64 *)until_ns; }
+
+"""
+# The walk waits for a while at the listener of the test.
+FOUND = """	if (sk->__sk_common.skc_state == TCP_LISTEN) {
+		note_listener_owner(task, sk, 0);
+"""
+WALK = """	if (sk->__sk_common.skc_state == TCP_LISTEN && sk->__sk_common.skc_num == {port}) {{
+		__u64 until_ns = bpf_ktime_get_ns() + 400000000;
+
+		bpf_loop(1 << 23, is_over, &until_ns, 0);
+	}}
+""" + FOUND.replace("{", "{{")
 
 
 @contextlib.contextmanager
@@ -313,6 +330,26 @@ def test_a_log_of_one_process_has_its_listeners(ends: Any, clients_at: Any, unti
     (row,) = check_log(log.path)[0].listeners.to_pylist()
     assert (row["pid"], row["local_port"]) == (wanted.pid, ports[0]), row
     assert 2 <= row["syns_refused"] < overflows(right)
+
+
+@pytest.mark.skipif(GIVEN is not None, reason="the objects are given")
+def test_who_holds_a_listener_is_known_where_all_packets_come_before_the_walk(
+    ends: Any, clients_at: Any, until: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The walk over what processes hold begins when the log does, and may take longer than a burst of connections."""
+    left, right, link = ends
+    address, port = link.address(right), next(PORTS)
+    changes = [(FOUND, WALK.format(port=port)), (BEGIN, IS_OVER + BEGIN)]
+    monkeypatch.setenv("PARSHALL_BPF_OBJECTS", str(compiled(tmp_path, "tcp", {"tcp.bpf.c": changes})))
+    clients = clients_at(left)
+    with server(right, address, port, 1) as process:
+        with TcpLog(tmp_path / "log", port=[port]) as log:
+            clients.connect(address, port, 3)
+            until("a SYN was refused", lambda: overflows(right) >= 1)
+            silence(left, link.interface(left))
+            log.stop()
+        (row,) = listeners_of(check_log(log.path)[0], port)
+    assert (row["pid"], (row["command"] or "")[:6]) == (process.pid, "python"), row
 
 
 def test_the_listeners_of_a_command(until: Any, tmp_path: Path, bed: Any, clients_at: Any) -> None:
