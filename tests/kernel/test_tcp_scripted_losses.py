@@ -278,6 +278,19 @@ def sent_again(box: MiddleBox, source: str = "client") -> pl.DataFrame:
     return box.log.filter(pl.col("kind").is_in(["syn", "data"]), pl.col("transmission") > 1, source=source)
 
 
+def witnessed(box: MiddleBox, port: int, counted: dict[str, int], path: Path) -> tuple[Any, list[tuple[int, str, str]]]:
+    """Return a log and its `retransmissions`, held against two witnesses that need no script.
+
+    They are what came to the box, and what the kernel counted.
+    """
+    log, ledger = check_log(path)
+    assert total(ledger, "dropped", HOOKS) == 0, account_text(ledger)
+    found = retransmissions(log, box, port)
+    assert [number for number, _, _ in found] == sent_again(box)["number"].to_list()
+    check_counters(log, ours(log, port)[0]["flow"], counted)
+    return log, found
+
+
 # What TCP does is the same over IPv6, so one script is enough to show that the log reads its headers.
 # Verdicts over IPv6 have a test of their own, too.
 WITH_IPV6 = ("the last segment is lost",)
@@ -297,12 +310,7 @@ SCRIPTS = [
 def test_cause_and_verdict_are_those_of_the_script(box: MiddleBox, tmp_path: Path, name: str, family: int) -> None:
     scenario, port = SCENARIOS[name], next(PORTS)
     counted = converse(box, family, port, scenario, tmp_path / "log")
-    log, ledger = check_log(tmp_path / "log")
-    assert total(ledger, "dropped", HOOKS) == 0, account_text(ledger)
-    found = retransmissions(log, box, port)
-    # Two witnesses that need no script: what came to the box, and what the kernel counted.
-    assert [number for number, _, _ in found] == sent_again(box)["number"].to_list()
-    check_counters(log, ours(log, port)[0]["flow"], counted)
+    log, found = witnessed(box, port, counted, tmp_path / "log")
     if not box.was_on_time(LATE_MS):
         # TCP saw other times than those of the script, so it may rightly have decided otherwise.
         return
@@ -316,11 +324,7 @@ def test_a_lost_retransmission_is_known_by_what_follows_it(box: MiddleBox, tmp_p
     port = next(PORTS)
     scenario = Scenario((data("drop", 100, transmissions=(1, 2)),), (), {}, (FIRST, 900))
     counted = converse(box, family, port, scenario, tmp_path / "log")
-    log, ledger = check_log(tmp_path / "log")
-    assert total(ledger, "dropped", HOOKS) == 0, account_text(ledger)
-    found = retransmissions(log, box, port)
-    assert [number for number, _, _ in found] == sent_again(box)["number"].to_list()
-    check_counters(log, ours(log, port)[0]["flow"], counted)
+    log, found = witnessed(box, port, counted, tmp_path / "log")
     if not box.was_on_time(LATE_MS):
         return
     assert counted["TcpRetransSegs"] == len(found) == 2, rows_of(log)

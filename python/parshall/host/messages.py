@@ -75,31 +75,40 @@ def progress_line(command: str, what: str, *, quiet: bool = False) -> Iterator[C
 
 
 @contextlib.contextmanager
+def _repeating(act: Callable[[], None], every_s: float) -> Iterator[None]:
+    """While entered, act every so many seconds, in a thread."""
+    ended = threading.Event()
+
+    def act_until_end() -> None:
+        while not ended.wait(every_s):
+            act()
+
+    acting = threading.Thread(target=act_until_end, name="progress", daemon=True)
+    acting.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        acting.join()
+
+
+@contextlib.contextmanager
 def _lines(command: str, what: str) -> Iterator[Callable[[str], None]]:
     """As `progress_line`, elsewhere: logs of scripts, and pipes."""
-    text, ended, began_s = what, threading.Event(), time.monotonic()
-
-    def say_until_end() -> None:
-        while not ended.wait(LINES_S):
-            say(command, f"{text}, {time.monotonic() - began_s:.0f} s")
+    text, began_s = what, time.monotonic()
 
     def change(another: str) -> None:
         nonlocal text
         text = another
 
-    saying = threading.Thread(target=say_until_end, name="progress", daemon=True)
-    saying.start()
-    try:
+    with _repeating(lambda: say(command, f"{text}, {time.monotonic() - began_s:.0f} s"), LINES_S):
         yield change
-    finally:
-        ended.set()
-        saying.join()
 
 
 @contextlib.contextmanager
 def _line(command: str, what: str) -> Iterator[Callable[[str], None]]:
     """As `progress_line`, on a terminal."""
-    text, ended, began_s = what, threading.Event(), time.monotonic()
+    text, began_s = what, time.monotonic()
 
     def draw() -> None:
         elapsed_s = int(time.monotonic() - began_s)
@@ -108,22 +117,15 @@ def _line(command: str, what: str) -> Iterator[Callable[[str], None]]:
         print(f"{_CLEAR}{line[: shutil.get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
         _IS_LINE_SHOWN.set()
 
-    def draw_until_end() -> None:
-        while not ended.wait(_SILENT_S):
-            draw()
-
     def change(another: str) -> None:
         nonlocal text
         text = another
         draw()
 
-    drawing = threading.Thread(target=draw_until_end, name="progress", daemon=True)
-    drawing.start()
     try:
-        yield change
+        with _repeating(draw, _SILENT_S):
+            yield change
     finally:
-        ended.set()
-        drawing.join()
         # On a busy machine the thread may have had no time to.
         if time.monotonic() - began_s >= _SILENT_S and not _IS_LINE_SHOWN.is_set():
             draw()

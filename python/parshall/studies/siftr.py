@@ -181,8 +181,9 @@ def knee(table: Table) -> Finding:
     if is_small:
         return found.without_verdict(why)
     # Both must be decided.
-    needed = verdict(cost, 0, margin=SMALL, text="", allows_fall=True).needed
-    return replace(found, is_same=None, reason=why, is_open=True, needed=max(needed, found.needed))
+    both = [verdict(cost, 0, margin=SMALL, text="", allows_fall=True).needed, found.needed]
+    needed = None if None in both else max(both)
+    return replace(found, is_same=None, reason=why, is_open=True, needed=needed)
 
 
 def many_flows(table: Table) -> Finding:
