@@ -129,7 +129,7 @@ struct tcp_sock {
 };
 
 /* The socket of an MPTCP connection. Its subflows are sockets of TCP, with the second structure in icsk_ulp_data. */
-struct mptcp_sock { struct inet_connection_sock sk; __u32 token; };
+struct mptcp_sock { struct inet_connection_sock sk; __u32 token; struct sock *first; };
 struct mptcp_subflow_context { __u32 mp_capable : 1; __u32 mp_join : 1; struct sock *conn; };
 
 /* A handshake of a passive open, which has no socket of its own. */

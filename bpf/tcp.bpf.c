@@ -458,6 +458,10 @@ int find_flows(struct bpf_iter__task_file *ctx)
 		return 0;
 	if (HAS_MPTCP && sk->sk_protocol == IPPROTO_MPTCP) {
 		note_mptcp_owner(task, sk);
+		/* The handshakes come to its first subflow. */
+		if (sk->__sk_common.skc_state == TCP_LISTEN)
+			tell_listener_owner(BPF_CORE_READ((struct mptcp_sock *)sk, first, __sk_common.skc_cookie.counter),
+					    bpf_sk_storage_get(&mptcp_owners, sk, 0, 0));
 		return 0;
 	}
 	tp = bpf_skc_to_tcp_sock(sk);
@@ -465,7 +469,7 @@ int find_flows(struct bpf_iter__task_file *ctx)
 		return 0;
 	if (sk->__sk_common.skc_state == TCP_LISTEN) {
 		note_listener_owner(task, sk, 0);
-		tell_listener_owner(sk);
+		tell_listener_owner(bpf_get_socket_cookie(sk), bpf_sk_storage_get(&listener_owners, sk, 0, 0));
 		return 0;
 	}
 	flow = bpf_sk_storage_get(&flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);

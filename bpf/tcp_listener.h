@@ -33,17 +33,19 @@ static __noinline void note_listener_owner(struct task_struct *task, struct sock
 		owner_of(task, owner);
 }
 
-/* Packets may come before the walk does. A listener is listed before they look for its owner, so that one finds the other. */
-static __noinline void tell_listener_owner(struct sock *sk)
+static __always_inline void name_listener(struct tcp_listener *listener, const struct owner *owner)
 {
-	struct owner *owner = bpf_sk_storage_get(&listener_owners, sk, 0, 0);
-	__u64 cookie = bpf_get_socket_cookie(sk);
-	struct tcp_listener *listener = bpf_map_lookup_elem(&listeners, &cookie);
-
-	if (!owner || !listener || listener->command[0])
-		return;
 	listener->pid = owner->pid;
 	__builtin_memcpy(listener->command, owner->command, sizeof(listener->command));
+}
+
+/* Packets may come before the walk does. A listener is listed before they look for its owner, so that one finds the other. */
+static __noinline void tell_listener_owner(__u64 cookie, const struct owner *owner)
+{
+	struct tcp_listener *listener = bpf_map_lookup_elem(&listeners, &cookie);
+
+	if (owner && listener && !listener->command[0])
+		name_listener(listener, owner);
 }
 
 static __noinline void note_listener_end(const struct sock *sk)
@@ -63,10 +65,8 @@ static __noinline void learn_listener_owner(struct __sk_buff *skb, struct tcp_li
 
 	if (!owner && connection)
 		owner = bpf_sk_storage_get(&mptcp_owners, connection, 0, 0);
-	if (!owner)
-		return;
-	listener->pid = owner->pid;
-	__builtin_memcpy(listener->command, owner->command, sizeof(listener->command));
+	if (owner)
+		name_listener(listener, owner);
 }
 
 static __noinline struct tcp_listener *list_listener(__u64 cookie, struct tcp_sock *tp)

@@ -54,15 +54,13 @@ IS_OVER = """static long is_over(__u64 step, void *until_ns) { return bpf_ktime_
 
 """
 # The walk waits for a while at the listener of the test.
-FOUND = """	if (sk->__sk_common.skc_state == TCP_LISTEN) {
-		note_listener_owner(task, sk, 0);
-"""
+FOUND = "	if (HAS_MPTCP && sk->sk_protocol == IPPROTO_MPTCP) {\n"
 WALK = """	if (sk->__sk_common.skc_state == TCP_LISTEN && sk->__sk_common.skc_num == {port}) {{
 		__u64 until_ns = bpf_ktime_get_ns() + 400000000;
 
 		bpf_loop(1 << 23, is_over, &until_ns, 0);
 	}}
-""" + FOUND.replace("{", "{{")
+"""
 
 
 @contextlib.contextmanager
@@ -333,23 +331,30 @@ def test_a_log_of_one_process_has_its_listeners(ends: Any, clients_at: Any, unti
 
 
 @pytest.mark.skipif(GIVEN is not None, reason="the objects are given")
+@pytest.mark.parametrize("protocol", [socket.IPPROTO_TCP, MPTCP])
 def test_who_holds_a_listener_is_known_where_all_packets_come_before_the_walk(
-    ends: Any, clients_at: Any, until: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ends: Any, clients_at: Any, until: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: int
 ) -> None:
     """The walk over what processes hold begins when the log does, and may take longer than a burst of connections."""
     left, right, link = ends
+    if protocol == MPTCP and not Path("/proc/sys/net/mptcp/enabled").exists():
+        pytest.skip("this kernel has no MPTCP")
     address, port = link.address(right), next(PORTS)
-    changes = [(FOUND, WALK.format(port=port)), (BEGIN, IS_OVER + BEGIN)]
+    changes = [(FOUND, WALK.format(port=port) + FOUND), (BEGIN, IS_OVER + BEGIN)]
     monkeypatch.setenv("PARSHALL_BPF_OBJECTS", str(compiled(tmp_path, "tcp", {"tcp.bpf.c": changes})))
+    with right.enter():
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
     clients = clients_at(left)
-    with server(right, address, port, 1) as process:
+    with listener:
+        listener.bind((address, port))
+        listener.listen(1)
         with TcpLog(tmp_path / "log", port=[port]) as log:
-            clients.connect(address, port, 3)
+            clients.connect(address, port, 3, protocol)
             until("a SYN was refused", lambda: overflows(right) >= 1)
             silence(left, link.interface(left))
             log.stop()
-        (row,) = listeners_of(check_log(log.path)[0], port)
-    assert (row["pid"], (row["command"] or "")[:6]) == (process.pid, "python"), row
+    (row,) = listeners_of(check_log(log.path)[0], port)
+    assert (row["pid"], (row["command"] or "")[:6]) == (os.getpid(), Path("/proc/self/comm").read_text()[:6]), row
 
 
 def test_the_listeners_of_a_command(until: Any, tmp_path: Path, bed: Any, clients_at: Any) -> None:
